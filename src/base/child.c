@@ -1,0 +1,145 @@
+#include "child.h"
+
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cleanup.h"
+
+#define MAX_FDS 16
+#define PARKING 64 /* sources are first copied above every target, so that no target overwrites a source */
+
+struct report {
+        int errnum; /* 0 in the first report of a detached start, which only carries the pid */
+        pid_t pid;
+};
+
+static void reset_signals(void)
+{
+        sigset_t none;
+
+        for (int sig = 1; sig < NSIG; sig++)
+                signal(sig, SIG_DFL); /* fails for SIGKILL, SIGSTOP and libc's own: as wanted */
+        sigemptyset(&none);
+        sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+/* Everything is close-on-exec first; dup2 then makes the wanted ones survive. */
+static int place_fds(const struct cop_child_spec *spec, int *report_fd)
+{
+        int parked[MAX_FDS];
+        int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+        if (null_fd < 0)
+                return -errno;
+        null_fd = fcntl(null_fd, F_DUPFD_CLOEXEC, PARKING);
+        *report_fd = fcntl(*report_fd, F_DUPFD_CLOEXEC, PARKING);
+        if (null_fd < 0 || *report_fd < 0 || close_range(0, ~0U, CLOSE_RANGE_CLOEXEC) < 0)
+                return -errno;
+        for (size_t i = 0; i < spec->fd_count; i++) {
+                parked[i] = fcntl(spec->fds[i].source, F_DUPFD_CLOEXEC, PARKING);
+                if (parked[i] < 0)
+                        return -errno;
+        }
+        for (int fd = 0; fd <= STDERR_FILENO; fd++)
+                if (dup2(null_fd, fd) < 0)
+                        return -errno;
+        for (size_t i = 0; i < spec->fd_count; i++)
+                if (dup2(parked[i], spec->fds[i].target) < 0)
+                        return -errno;
+        return 0;
+}
+
+static void __attribute__((noreturn)) run_child(const struct cop_child_spec *spec, pid_t parent, int report_fd)
+{
+        int r = 0;
+
+        reset_signals();
+        if (spec->new_session)
+                setsid();
+        if (spec->death_signal && !spec->detached) {
+                if (prctl(PR_SET_PDEATHSIG, spec->death_signal) < 0)
+                        r = -errno;
+                else if (getppid() != parent) /* it died before the prctl */
+                        _exit(127);
+        }
+        if (r == 0)
+                r = place_fds(spec, &report_fd);
+        if (r == 0 && spec->cwd && chdir(spec->cwd) < 0)
+                r = -errno;
+        if (r == 0) {
+                execve(spec->path, (char *const *)spec->argv, spec->env ? (char *const *)spec->env : environ);
+                r = -errno;
+        }
+        struct report report = {.errnum = -r, .pid = getpid()};
+        _exit(write(report_fd, &report, sizeof(report)) == sizeof(report) ? 127 : 126);
+}
+
+/* The middle process of a double fork: starts the program, reports its pid, ends. */
+static void __attribute__((noreturn)) run_middle(const struct cop_child_spec *spec, int report_fd)
+{
+        pid_t pid = fork();
+
+        if (pid == 0)
+                run_child(spec, 0, report_fd);
+        struct report report = {.errnum = pid < 0 ? errno : 0, .pid = pid};
+        _exit(write(report_fd, &report, sizeof(report)) == sizeof(report) ? 0 : 1);
+}
+
+/* Reads reports until exec closed the pipe: 0 when no failure was told. */
+static int read_reports(int fd, pid_t *pid)
+{
+        struct report report;
+        int errnum = 0;
+
+        for (;;) {
+                ssize_t n = read(fd, &report, sizeof(report));
+                if (n < 0 && errno == EINTR)
+                        continue;
+                if (n != sizeof(report))
+                        return n < 0 ? errno : errnum;
+                if (report.errnum)
+                        errnum = report.errnum;
+                else
+                        *pid = report.pid;
+        }
+}
+
+int cop_child_spawn(const struct cop_child_spec *spec, pid_t *ret_pid, struct cop_error *err)
+{
+        _cleanup_close_ int read_fd = -EBADF, write_fd = -EBADF;
+        int fds[2];
+
+        if (spec->fd_count > MAX_FDS)
+                return cop_error_set(err, EINVAL, COP_ERR_internal, "too many descriptors for %s", spec->path);
+        if (pipe2(fds, O_CLOEXEC) < 0)
+                return cop_error_errno(err, errno, "pipe");
+        read_fd = fds[0];
+        write_fd = fds[1];
+
+        pid_t parent = getpid(), pid = fork();
+        if (pid < 0)
+                return cop_error_errno(err, errno, "starting %s", spec->path);
+        if (pid == 0) {
+                if (spec->detached)
+                        run_middle(spec, write_fd);
+                run_child(spec, parent, write_fd);
+        }
+        write_fd = cop_close(write_fd);
+        pid_t program = pid;
+        int errnum = read_reports(read_fd, &program);
+        if (spec->detached || errnum)
+                while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+                        ;
+        if (errnum)
+                return cop_error_errno(err, errnum, "starting %s", spec->path);
+        if (ret_pid)
+                *ret_pid = program;
+        return 0;
+}

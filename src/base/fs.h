@@ -1,0 +1,36 @@
+/* Files of our own: reading with limits, atomic writing, paths beneath a root, removing trees. */
+#pragma once
+
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "buf.h"
+#include "err.h"
+
+/* Opens path (relative, no leading /) beneath root_fd with openat2(RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS |
+ * RESOLVE_NO_SYMLINKS when nofollow): a link or .. cannot lead outside.  Kernel >= 5.6.  Returns the descriptor. */
+int cop_open_beneath(int root_fd, const char *path, int flags, mode_t mode, int nofollow, struct cop_error *err);
+
+/* Reads a whole file of at most `max` bytes (-EFBIG beyond) into a malloc'd NUL-terminated string. at_fd may be AT_FDCWD. */
+int cop_read_file(int at_fd, const char *path, size_t max, char **ret_text, size_t *ret_len, struct cop_error *err);
+/* One line/number files of proc, sysfs and cgroupfs: as cop_read_file with trailing white space removed, max 4 KiB. */
+int cop_read_word(int at_fd, const char *path, char **ret_text, struct cop_error *err);
+/* open(O_WRONLY) + one write, for kernel files (cgroup, proc).  No O_CREAT. */
+int cop_write_kernel_file(int at_fd, const char *path, const char *text, struct cop_error *err);
+
+/* Writes to a temporary name beside path, fsyncs, renames, fsyncs the folder: after a crash the old or the new content
+ * is there.  mode as for open(2), exact. */
+int cop_write_file_atomic(int at_fd, const char *path, const void *data, size_t n, mode_t mode, struct cop_error *err);
+/* write(2) until all n bytes are out (blocking fd). */
+int cop_write_all(int fd, const void *data, size_t n);
+
+/* mkdir -p with mode for the folders it makes; an existing folder is fine. */
+int cop_mkdir_p(const char *path, mode_t mode, struct cop_error *err);
+/* rm -rf without following links and without crossing mounts; a missing path is fine.  Depth is not limited by
+ * descriptors (nftw-free, reopens by name beneath the parent). */
+int cop_remove_tree(int at_fd, const char *path, struct cop_error *err);
+
+/* Joins with snprintf into buf of size n: -ENAMETOOLONG when cut. */
+int cop_path_format(char *buf, size_t n, const char *format, ...) __attribute__((format(printf, 3, 4)));
+int cop_set_cloexec(int fd, int on);
+int cop_set_nonblock(int fd, int on);
