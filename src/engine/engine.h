@@ -1,0 +1,185 @@
+/* What a sandbox can do: the operations behind every dialect, free of HTTP.
+ *
+ * One engine per daemon, single-threaded on its event loop.  Every operation is asynchronous: it returns at once and calls `done`
+ * exactly once, possibly before it returns, unless it was cancelled.  Parameters are copied before the call returns unless said
+ * otherwise.  Results are JSON objects as in api/OUTLINE.md and api/openapi.yaml (borrowed: json_incref to keep).
+ */
+#pragma once
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/loop.h"
+
+struct cop_engine;
+struct cop_op; /* one running operation, owned by the engine until done */
+
+/* err is NULL on success, result is NULL on failure. */
+typedef void (*cop_op_fn)(json_t *result, const struct cop_error *err, void *userdata);
+/* Progress of long operations (image builds): a JSON object with at least "stage" and "message". May be NULL. */
+typedef void (*cop_progress_fn)(json_t *event, void *userdata);
+
+struct cop_op_to {
+        cop_op_fn done;
+        cop_progress_fn progress;
+        void *userdata;
+};
+
+/* The caller went away: `done` will not be called.  What happens to the work is the operation's own rule (a cell goes on unless
+ * on_disconnect says otherwise, an image build is stopped).  Operations return NULL in *ret_op when they finished at once. */
+void cop_op_cancel(struct cop_op *op);
+
+struct cop_engine_config {
+        const char *home;        /* COPPICE_HOME, absolute */
+        const char *keeper_path; /* coppice-keeper */
+        const char *image_tool;  /* libexec/coppice-image */
+        const char *recipes;     /* folder of recipes (images/) */
+};
+
+/* Opens the store, adopts running keepers, ends what cannot be adopted. */
+int cop_engine_new(struct cop_loop *loop, const struct cop_engine_config *config, struct cop_engine **ret, struct cop_error *err);
+struct cop_engine *cop_engine_free(struct cop_engine *e); /* sandboxes live on */
+
+/* -- sandboxes: sandbox.c ------------------------------------------------------------------------------------------- */
+
+struct cop_sandbox_params {
+        const char *name;  /* NULL = none */
+        const char *image; /* id or name; NULL = "code-interpreter" */
+        json_t *labels, *metadata, *env; /* objects of strings (metadata: any), NULL = {}; borrowed */
+        usec_t ttl;        /* USEC_INFINITY = none */
+        uint64_t memory;   /* bytes, 0 = default 2 GiB */
+        unsigned cpu_milli; /* 0 = default: all CPUs, at least 1000 */
+        unsigned pids;     /* 0 = default 512 */
+        unsigned nofile;   /* 0 = default: min(65536, hard limit) */
+        bool start_kernel;
+};
+void cop_sandbox_create(struct cop_engine *e, const struct cop_sandbox_params *p, struct cop_op_to to, struct cop_op **ret_op);
+void cop_sandbox_list(struct cop_engine *e, json_t *filter /* {state?, name?, labels?:{}, all?, limit?} */, struct cop_op_to to);
+void cop_sandbox_get(struct cop_engine *e, const char *ref, bool usage, struct cop_op_to to, struct cop_op **ret_op);
+/* patch: {name?, labels?, metadata?, ttl_seconds?, memory?, cpus?, pids?}, already type-checked */
+void cop_sandbox_update(struct cop_engine *e, const char *ref, json_t *patch, struct cop_op_to to, struct cop_op **ret_op);
+void cop_sandbox_remove(struct cop_engine *e, const char *ref, struct cop_op_to to, struct cop_op **ret_op);
+void cop_sandbox_remove_all(struct cop_engine *e, struct cop_op_to to, struct cop_op **ret_op);
+void cop_sandbox_kernelspecs(struct cop_engine *e, const char *ref, struct cop_op_to to);
+
+/* -- contexts: context.c -------------------------------------------------------------------------------------------- */
+
+struct cop_context_params {
+        const char *kernelspec; /* or */
+        const char *language;   /* "python"; both NULL = default kernelspec */
+        const char *name, *cwd;
+        json_t *env; /* borrowed */
+};
+void cop_context_create(struct cop_engine *e, const char *ref, const struct cop_context_params *p, struct cop_op_to to, struct cop_op **ret_op);
+void cop_context_list(struct cop_engine *e, const char *ref, struct cop_op_to to);
+void cop_context_get(struct cop_engine *e, const char *ref, const char *context, struct cop_op_to to);
+void cop_context_remove(struct cop_engine *e, const char *ref, const char *context, struct cop_op_to to, struct cop_op **ret_op);
+void cop_context_restart(struct cop_engine *e, const char *ref, const char *context, struct cop_op_to to, struct cop_op **ret_op);
+void cop_context_interrupt(struct cop_engine *e, const char *ref, const char *context, struct cop_op_to to, struct cop_op **ret_op);
+
+/* -- cells: cell.c -------------------------------------------------------------------------------------------------- */
+
+struct cop_cell_params {
+        const char *code; /* UTF-8, no NUL, at most COP_CELL_CODE_MAX */
+        size_t code_len;
+        const char *context; /* NULL = "default" */
+        usec_t timeout;      /* 0 = default 30 s; at most 24 h */
+        bool stdin_open, silent, no_history, detach, interrupt_on_disconnect;
+        size_t output_max;   /* per stream, 0 = default 1 MiB; 1 KiB … 64 MiB */
+        bool stream;         /* answer when the cell is queued: result {"id"}, to be followed with cop_record_open */
+};
+#define COP_CELL_CODE_MAX    (16u << 20)
+#define COP_CELL_TIMEOUT_MAX (24ULL * 3600 * USEC_PER_SEC)
+
+/* done: the whole Cell when it ended (or, with stream or detach, the Cell as queued). */
+void cop_cell_run(struct cop_engine *e, const char *ref, const struct cop_cell_params *p, struct cop_op_to to, struct cop_op **ret_op);
+void cop_cell_get(struct cop_engine *e, const char *ref, const char *cell, struct cop_op_to to);
+void cop_cell_list(struct cop_engine *e, const char *ref, json_t *filter /* {context?, limit?, before?, outputs?} */, struct cop_op_to to);
+void cop_cell_interrupt(struct cop_engine *e, const char *ref, const char *cell, struct cop_op_to to);
+void cop_cell_input(struct cop_engine *e, const char *ref, const char *cell, const char *value, struct cop_op_to to);
+/* A streaming client went away: applies the cell's on_disconnect rule. */
+void cop_cell_disconnected(struct cop_engine *e, const char *ref, const char *cell);
+
+/* -- commands: command.c -------------------------------------------------------------------------------------------- */
+
+struct cop_exec_params {
+        const char *command;     /* shell string, or */
+        const char *const *argv; /* NULL-terminated */
+        const char *cwd, *user;  /* NULL = the image's defaults */
+        json_t *env;             /* borrowed */
+        const void *stdin_data;  /* NULL = /dev/null */
+        size_t stdin_len;        /* at most 64 MiB */
+        usec_t timeout;          /* 0 = default 30 s; USEC_INFINITY = none */
+        size_t output_max;
+        bool detach, kill_on_disconnect;
+        bool stream;
+};
+void cop_command_run(struct cop_engine *e, const char *ref, const struct cop_exec_params *p, struct cop_op_to to, struct cop_op **ret_op);
+void cop_command_get(struct cop_engine *e, const char *ref, const char *pid_or_id, struct cop_op_to to);
+void cop_command_list(struct cop_engine *e, const char *ref, struct cop_op_to to);
+void cop_command_kill(struct cop_engine *e, const char *ref, const char *pid_or_id, int signo, bool group, struct cop_op_to to, struct cop_op **ret_op);
+void cop_command_disconnected(struct cop_engine *e, const char *ref, const char *id);
+
+/* -- records: record.c ---------------------------------------------------------------------------------------------- */
+
+/* The ordered events of one cell or command as NDJSON, from disk, followed live: a slow reader costs no memory. */
+struct cop_record_reader;
+enum cop_record_kind {
+        COP_RECORD_CELL,
+        COP_RECORD_COMMAND,
+        COP_RECORD_SANDBOX_LOG, /* id ignored: everything that happened in the sandbox */
+        COP_RECORD_EVENTS,      /* ref and id ignored: /api/events */
+};
+/* after_seq 0 = from the beginning.  more is called (from the loop, never from within read) when there is something to read
+ * again.  Opening fails with cell_not_found, command_not_found… */
+int cop_record_open(struct cop_engine *e, enum cop_record_kind kind, const char *ref, const char *id, uint64_t after_seq, bool follow,
+                    void (*more)(void *userdata), void *userdata, struct cop_record_reader **ret, struct cop_error *err);
+/* Whole lines, each ending in \n, as many as fit; a line longer than n is delivered in pieces.  Returns bytes, 0 at the end of the
+ * record, -EAGAIN when it has to wait for more, other negative errno on failure. */
+ssize_t cop_record_read(struct cop_record_reader *r, char *buf, size_t n);
+struct cop_record_reader *cop_record_close(struct cop_record_reader *r); /* takes NULL */
+
+/* -- files: files.c ------------------------------------------------------------------------------------------------- */
+
+/* Operations without data: op and fields as in sandbox/wire.h "FILE"; done gets File. */
+struct cop_file_params {
+        unsigned op; /* enum cop_file_op */
+        const char *path, *path2, *user;
+        unsigned mode, flags, depth, count;
+};
+void cop_file_do(struct cop_engine *e, const char *ref, const struct cop_file_params *p, struct cop_op_to to, struct cop_op **ret_op);
+
+/* Data out of the sandbox (READ, TAR): `opened` gets File (size known for READ, -1 for TAR) and the stream, or an error. */
+struct cop_file_stream;
+typedef void (*cop_file_opened_fn)(json_t *file, struct cop_file_stream *stream, const struct cop_error *err, void *userdata);
+void cop_file_read(struct cop_engine *e, const char *ref, const struct cop_file_params *p, uint64_t offset, uint64_t length, cop_file_opened_fn opened,
+                   void (*more)(void *userdata), void *userdata, struct cop_op **ret_op);
+ssize_t cop_file_stream_read(struct cop_file_stream *s, char *buf, size_t n); /* as cop_record_read */
+/* Data into the sandbox (WRITE, UNTAR). length UINT64_MAX = unknown.  `opened` gets the stream to write to; `to.done` the File at the
+ * end.  write returns bytes taken, -EAGAIN (more is called when there is room), or an error (then done tells what). */
+void cop_file_write(struct cop_engine *e, const char *ref, const struct cop_file_params *p, uint64_t length, cop_file_opened_fn opened,
+                    void (*more)(void *userdata), struct cop_op_to to, struct cop_op **ret_op);
+ssize_t cop_file_stream_write(struct cop_file_stream *s, const char *data, size_t n);
+void cop_file_stream_finish(struct cop_file_stream *s); /* all was written */
+struct cop_file_stream *cop_file_stream_close(struct cop_file_stream *s); /* aborts an unfinished write; takes NULL */
+
+/* -- images: image.c ------------------------------------------------------------------------------------------------ */
+
+void cop_image_build(struct cop_engine *e, const char *recipe, const char *name, const char *mirror, bool force, struct cop_op_to to, struct cop_op **ret_op);
+void cop_image_import(struct cop_engine *e, const char *source, const char *name, struct cop_op_to to, struct cop_op **ret_op);
+void cop_image_list(struct cop_engine *e, struct cop_op_to to);
+void cop_image_get(struct cop_engine *e, const char *ref, struct cop_op_to to);
+void cop_image_remove(struct cop_engine *e, const char *ref, struct cop_op_to to, struct cop_op **ret_op);
+
+/* -- tokens, daemon: engine.c --------------------------------------------------------------------------------------- */
+
+void cop_token_create(struct cop_engine *e, const char *name, usec_t lifetime /* USEC_INFINITY */, struct cop_op_to to);
+void cop_token_list(struct cop_engine *e, struct cop_op_to to);
+void cop_token_remove(struct cop_engine *e, const char *id, struct cop_op_to to);
+/* Constant-time check of a presented token: true when it is known and not expired. */
+bool cop_token_check(struct cop_engine *e, const char *token);
+void cop_engine_info(struct cop_engine *e, struct cop_op_to to);
+void cop_engine_doctor(struct cop_engine *e, struct cop_op_to to);
