@@ -1,0 +1,115 @@
+/* Shared inside src/engine: the engine, its sandboxes, and how operations begin and end.
+ *
+ * Ownership: engine → sandboxes → contexts → cells waiting or running; sandbox → commands running.  What has ended lives in the store
+ * only.  Everything runs on one thread; an object that may vanish while a call is under way is found again by id, never by pointer.
+ */
+#pragma once
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/loop.h"
+#include "base/msg.h"
+#include "engine/engine.h"
+#include "engine/keeper.h"
+#include "store/store.h"
+
+#define COP_SANDBOX_ID_LEN 13 /* sb_ + 10 */
+#define COP_ID_MAX         32 /* any id with its NUL */
+
+struct cop_context;
+struct cop_command;
+struct cop_zmq; /* jupyter/kernel.h */
+
+enum cop_sandbox_state {
+        COP_SANDBOX_STARTING,
+        COP_SANDBOX_RUNNING,
+        COP_SANDBOX_ENDING,
+        COP_SANDBOX_ENDED,
+};
+
+/* Someone waits for a sandbox to be usable (engine.c: cop_sandbox_when_running). */
+struct cop_sandbox_waiter;
+
+struct cop_sandbox {
+        struct cop_engine *engine; /* borrowed */
+        struct cop_sandbox *next;
+        char id[COP_ID_MAX];
+        char *name;                    /* owned, NULL = none */
+        enum cop_sandbox_state state;
+        struct cop_sandbox_row *row;   /* owned: what the store holds, kept in step */
+        struct cop_keeper *keeper;     /* owned, NULL unless starting … ending */
+        struct cop_context *contexts;  /* owned list (context.c) */
+        struct cop_command *commands;  /* owned list (command.c): live ones and those not yet written to the store */
+        struct cop_sandbox_waiter *waiters;
+        char dir[4096];                /* $COPPICE_HOME/sandboxes/<id> */
+        int ipc_fd;                    /* owned: run/ipc, the host side of /run/coppice: HOSTILE contents */
+        int logs_fd;                   /* owned: logs */
+        uint64_t oom_kills;            /* newest count told by the keeper */
+        uint64_t memory_peak;
+        usec_t last_activity;          /* CLOCK_REALTIME */
+        json_t *kernelspecs;           /* owned: of the image */
+        json_t *defaults;              /* owned: of the image: user, uid, gid, home, workdir, env */
+};
+
+struct cop_engine {
+        struct cop_loop *loop;   /* borrowed */
+        struct cop_store *store; /* owned */
+        struct cop_zmq *zmq;     /* owned, made by context.c when first needed */
+        char *home, *keeper_path, *image_tool, *recipes; /* owned */
+        struct cop_sandbox *sandboxes; /* owned list: all that have not ended */
+        struct cop_op *ops;            /* operations under way */
+        struct cop_record_hub *records; /* owned (record.c): live records and their readers */
+        struct cop_source *ttl_timer;
+        usec_t started_at;
+        bool closing;
+};
+
+/* -- operations: op.c ----------------------------------------------------------------------------------------------- */
+
+/* Begins an operation.  cancel (may be NULL) is called by cop_op_cancel; after it the operation may still call cop_op_done, which then
+ * only frees.  NULL when out of memory: to.done was then called already. */
+struct cop_op *cop_op_new(struct cop_engine *e, struct cop_op_to to, void (*cancel)(void *data), void *data);
+/* Ends it: result is stolen (may be NULL), err borrowed.  Takes NULL op (nothing happens; result is still released). */
+void cop_op_done(struct cop_op *op, json_t *result, const struct cop_error *err);
+void cop_op_progress(struct cop_op *op, json_t *event); /* event is borrowed */
+bool cop_op_cancelled(const struct cop_op *op);
+/* Answers an operation that needs no cop_op. */
+void cop_answer(struct cop_op_to to, json_t *result /* stolen */, const struct cop_error *err);
+
+/* -- sandboxes: sandbox.c ------------------------------------------------------------------------------------------- */
+
+/* The live sandbox with this id or name; sandbox_not_found, or sandbox_ended (with ended_reason in the message) for one that was. */
+int cop_sandbox_find(struct cop_engine *e, const char *ref, struct cop_sandbox **ret, struct cop_error *err);
+/* Calls fn when the sandbox can take requests: at once when it runs, else after the transition.  This is the one place where later
+ * a suspended sandbox is woken.  fn gets sb = NULL and err when it cannot.  Counts as activity. */
+typedef void (*cop_sandbox_fn)(struct cop_sandbox *sb, const struct cop_error *err, void *userdata);
+void cop_sandbox_when_running(struct cop_engine *e, const char *ref, cop_sandbox_fn fn, void *userdata);
+/* The API's Sandbox object from memory and store. NULL when out of memory. */
+json_t *cop_sandbox_view(struct cop_sandbox *sb);
+json_t *cop_sandbox_row_view(struct cop_engine *e, const struct cop_sandbox_row *row);
+/* Takes note of what a keeper event or reply says of memory (OOM_KILLS, MEMORY_PEAK). */
+void cop_sandbox_note_memory(struct cop_sandbox *sb, const struct cop_msg *m);
+/* Writes an event row and wakes those who follow /api/events and the sandbox log.  detail is borrowed, may be NULL. */
+void cop_engine_event(struct cop_engine *e, const char *type, const char *sandbox_id, json_t *detail);
+
+/* Hooks called by sandbox.c. */
+/* context.c: a sandbox has just started (start_kernel) or was adopted after a daemon restart (rows are in the store). */
+void cop_contexts_start(struct cop_sandbox *sb, bool start_kernel);
+void cop_contexts_adopt(struct cop_sandbox *sb);
+void cop_contexts_end(struct cop_sandbox *sb, const char *reason); /* sandbox is ending: finish cells, free contexts */
+json_t *cop_contexts_view(struct cop_sandbox *sb);
+/* Each returns true when the key of the event belongs to it. */
+bool cop_contexts_event(struct cop_sandbox *sb, struct cop_msg *event);
+bool cop_commands_event(struct cop_sandbox *sb, struct cop_msg *event);
+/* command.c: after adoption: entry is one command that the keeper still knows. */
+void cop_commands_adopt(struct cop_sandbox *sb, const struct cop_msg *entry);
+void cop_commands_adopted(struct cop_sandbox *sb); /* all entries were seen: rows still "running" become "lost" */
+void cop_commands_end(struct cop_sandbox *sb, const char *reason);
+
+/* Keys at the keeper: "cmd_<10>" for commands, "ker_<10>" for kernels (one per generation). */
