@@ -42,13 +42,13 @@ struct cop_test {
 #define TEST_DEFAULT_LIMIT 30
 
 #define TEST_LIMIT(test_name, seconds)                                                            \
-        static void test_##test_name(void);                                                       \
+        static void test_case_##test_name(void);                                                       \
         __attribute__((constructor)) static void test_register_##test_name(void)                  \
         {                                                                                         \
-                static struct cop_test test = {#test_name, test_##test_name, (seconds), NULL};    \
+                static struct cop_test test = {#test_name, test_case_##test_name, (seconds), NULL};    \
                 test_register(&test);                                                             \
         }                                                                                         \
-        static void test_##test_name(void)
+        static void test_case_##test_name(void)
 #define TEST(test_name) TEST_LIMIT(test_name, TEST_DEFAULT_LIMIT)
 
 /* Ends the test as skipped; the reason is printed. */
