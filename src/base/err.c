@@ -16,7 +16,7 @@ static const struct {
 #undef X
 };
 
-static void fill(struct cop_error *err, int errnum, enum cop_err_code code, const char *format, va_list ap)
+__attribute__((format(printf, 4, 0))) static void fill(struct cop_error *err, int errnum, enum cop_err_code code, const char *format, va_list ap)
 {
         if (!err)
                 return;

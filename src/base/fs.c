@@ -60,7 +60,7 @@ int cop_read_file(int at_fd, const char *path, size_t max, char **ret_text, size
 
 int cop_read_word(int at_fd, const char *path, char **ret_text, struct cop_error *err)
 {
-        size_t len;
+        size_t len = 0;
         int r = cop_read_file(at_fd, path, 4096, ret_text, &len, err);
 
         if (r < 0)

@@ -28,7 +28,7 @@ static json_t *get(json_t *object, const char *key)
 {
         json_t *value = json_object_get(object, key);
 
-        return value && json_is_null(value) ? NULL : value;
+        return json_is_null(value) ? NULL : value;
 }
 
 int cop_json_get_str(json_t *object, const char *key, const char **ret, struct cop_error *err)
