@@ -24,7 +24,7 @@
 
 struct cop_context;
 struct cop_command;
-struct cop_zmq; /* jupyter/kernel.h */
+struct cop_jupyter; /* jupyter/kernel.h */
 
 enum cop_sandbox_state {
         COP_SANDBOX_STARTING,
@@ -60,7 +60,7 @@ struct cop_sandbox {
 struct cop_engine {
         struct cop_loop *loop;   /* borrowed */
         struct cop_store *store; /* owned */
-        struct cop_zmq *zmq;     /* owned, made by context.c when first needed */
+        struct cop_jupyter *jupyter; /* owned, made by context.c when first needed */
         char *home, *keeper_path, *image_tool, *recipes; /* owned */
         struct cop_sandbox *sandboxes; /* owned list: all that have not ended */
         struct cop_op *ops;            /* operations under way */
