@@ -1,13 +1,13 @@
 /* What Coppice remembers: images, sandboxes, contexts, cells, commands, events and tokens, in one SQLite file.
  *
- * Rows are plain data.  Ids and states are fixed arrays; every other string is malloc'd and owned by the row (NULL = none).
- * Columns that hold JSON are opaque text to the store.  Times are CLOCK_REALTIME microseconds, 0 = not yet or never.
- * Functions that return a row or a list give malloc'd objects, freed with cop_<kind>_row_free / cop_<kind>_rows_free; a list
- * is a NULL-terminated array of rows, also when it is empty.  Rows passed in are borrowed.
+ * Rows are plain data.  Ids and states are fixed arrays; every other string is malloc'd and owned by the row (NULL =
+ * none). Columns that hold JSON are opaque text to the store.  Times are CLOCK_REALTIME microseconds, 0 = not yet or
+ * never. Functions that return a row or a list give malloc'd objects, freed with cop_<kind>_row_free /
+ * cop_<kind>_rows_free; a list is a NULL-terminated array of rows, also when it is empty.  Rows passed in are borrowed.
  *
- * Errors: disk_full, no_memory, io_error (with the path), and per function what is said there.  A function that fails has
- * changed nothing; inside a transaction the caller rolls back.  One thread.  Committed is durable against a crash of the
- * daemon at once, and against a crash of the host after the next checkpoint (synchronous = NORMAL).
+ * Errors: disk_full, no_memory, io_error (with the path), and per function what is said there.  A function that fails
+ * has changed nothing; inside a transaction the caller rolls back.  One thread.  Committed is durable against a crash
+ * of the daemon at once, and against a crash of the host after the next checkpoint (synchronous = NORMAL).
  */
 #pragma once
 
@@ -18,13 +18,14 @@
 #include "base/clock.h"
 #include "base/err.h"
 
-#define COP_STORE_ID_MAX    32
+#define COP_STORE_ID_MAX 32
 #define COP_STORE_STATE_MAX 16
 
 struct cop_store;
 
-/* Opens or makes the file (mode 0600), brings an older schema up to date.  A newer schema than ours, or a file that is no
- * database, is refused by name.  A file locked by another daemon: in_use. */
+/* Opens or makes the file (mode 0600), brings an older schema up to date.  A newer schema than ours, or a file that is
+ * no database, is refused by name.  Readers of other processes are welcome; a second writer is kept out by the engine.
+ */
 int cop_store_open(const char *path, struct cop_store **ret, struct cop_error *err);
 struct cop_store *cop_store_close(struct cop_store *s); /* takes NULL; rolls back what is open; returns NULL */
 
@@ -33,14 +34,15 @@ int cop_store_begin(struct cop_store *s, struct cop_error *err);
 int cop_store_commit(struct cop_store *s, struct cop_error *err); /* on failure everything is rolled back */
 void cop_store_rollback(struct cop_store *s);                     /* nothing happens when none is open */
 
-/* -- images ---------------------------------------------------------------------------------------------------------- */
+/* -- images ----------------------------------------------------------------------------------------------------------
+ */
 
 struct cop_image_row {
         char id[COP_STORE_ID_MAX]; /* im_… */
-        char *name;                /* unique; NULL = replaced by a newer image of the name, kept while sandboxes use it */
+        char *name; /* unique; NULL = replaced by a newer image of the name, kept while sandboxes use it */
         char *digest;
-        char *path;                /* folder that holds rootfs/ */
-        char *info;                /* JSON: image.json */
+        char *path; /* folder that holds rootfs/ */
+        char *info; /* JSON: image.json */
         uint64_t size_bytes, files;
         usec_t created_at;
 };
@@ -53,25 +55,26 @@ int cop_store_image_delete(struct cop_store *s, const char *id, struct cop_error
 struct cop_image_row *cop_image_row_free(struct cop_image_row *row);
 struct cop_image_row **cop_image_rows_free(struct cop_image_row **rows);
 
-/* -- sandboxes ------------------------------------------------------------------------------------------------------- */
+/* -- sandboxes -------------------------------------------------------------------------------------------------------
+ */
 
 struct cop_sandbox_row {
-        char id[COP_STORE_ID_MAX]; /* sb_… */
+        char id[COP_STORE_ID_MAX];       /* sb_… */
         char state[COP_STORE_STATE_MAX]; /* "starting", "running", "ending", "ended" */
         char image_id[COP_STORE_ID_MAX];
-        char *name;                /* unique among those starting or running */
-        char *image_name;          /* at creation */
+        char *name;                    /* unique among those starting or running */
+        char *image_name;              /* at creation */
         char *labels, *metadata, *env; /* JSON objects */
-        char *limits;              /* JSON object: memory_bytes, cpus, pids, nofile */
-        char *user, *workdir;      /* defaults of the image */
-        char *boot_id;             /* of the host when it started */
+        char *limits;                  /* JSON object: memory_bytes, cpus, pids, nofile */
+        char *user, *workdir;          /* defaults of the image */
+        char *boot_id;                 /* of the host when it started */
         char *ended_reason;
-        unsigned slot;             /* uid range; unique among those not ended */
-        usec_t ttl;                /* 0 = none */
+        unsigned slot; /* uid range; unique among those not ended */
+        usec_t ttl;    /* 0 = none */
         usec_t expires_at;
         usec_t created_at, started_at, ended_at;
-        usec_t start_time;         /* µs from the request to running */
-        uint64_t generation;       /* the highest of its kernels; grows when memory was lost */
+        usec_t start_time;   /* µs from the request to running */
+        uint64_t generation; /* the highest of its kernels; grows when memory was lost */
 };
 /* name_taken; -EEXIST internal when the id or slot is in use (choose another). */
 int cop_store_sandbox_insert(struct cop_store *s, const struct cop_sandbox_row *row, struct cop_error *err);
@@ -81,7 +84,8 @@ int cop_store_sandbox_free_slot(struct cop_store *s, unsigned count, unsigned *r
 int cop_store_sandbox_started(struct cop_store *s, const struct cop_sandbox_row *row, struct cop_error *err);
 int cop_store_sandbox_ending(struct cop_store *s, const char *id, struct cop_error *err);
 /* -> ended; purge: its contexts, cells and commands go too. */
-int cop_store_sandbox_ended(struct cop_store *s, const char *id, usec_t at, const char *reason, bool purge, struct cop_error *err);
+int cop_store_sandbox_ended(struct cop_store *s, const char *id, usec_t at, const char *reason, bool purge,
+                            struct cop_error *err);
 /* name, labels, metadata, limits, ttl, expires_at.  name_taken. */
 int cop_store_sandbox_update(struct cop_store *s, const struct cop_sandbox_row *row, struct cop_error *err);
 int cop_store_sandbox_set_generation(struct cop_store *s, const char *id, uint64_t generation, struct cop_error *err);
@@ -94,9 +98,9 @@ enum cop_store_which {
         COP_STORE_ENDED,
         COP_STORE_ALL,
 };
-int cop_store_sandbox_list(struct cop_store *s, enum cop_store_which which, unsigned limit, struct cop_sandbox_row ***ret,
-                           struct cop_error *err);
-/* How many live sandboxes use the image; ids (may be NULL) gets up to max of them as "sb_a, sb_b". */
+int cop_store_sandbox_list(struct cop_store *s, enum cop_store_which which, unsigned limit,
+                           struct cop_sandbox_row ***ret, struct cop_error *err);
+/* How many live sandboxes use the image; ids (may be NULL) gets as many of theirs as fit, as "sb_a, sb_b". */
 int cop_store_image_users(struct cop_store *s, const char *image_id, char *ids, size_t ids_size, unsigned *ret_count,
                           struct cop_error *err);
 /* Forgets ended sandboxes, with everything below them, but for the newest `keep`. */
@@ -105,7 +109,8 @@ int cop_store_sandbox_delete(struct cop_store *s, const char *id, struct cop_err
 struct cop_sandbox_row *cop_sandbox_row_free(struct cop_sandbox_row *row);
 struct cop_sandbox_row **cop_sandbox_rows_free(struct cop_sandbox_row **rows);
 
-/* -- contexts -------------------------------------------------------------------------------------------------------- */
+/* -- contexts --------------------------------------------------------------------------------------------------------
+ */
 
 struct cop_context_row {
         char sandbox_id[COP_STORE_ID_MAX];
@@ -114,14 +119,14 @@ struct cop_context_row {
         char kernel_key[COP_STORE_ID_MAX]; /* at the keeper; "" = no kernel */
         char *name;
         char *kernelspec, *language, *cwd;
-        char *env;                 /* JSON object */
-        char *kernel_dir;          /* folder below run/ipc */
-        char *key;                 /* HMAC key of the connection, hex */
-        char *session;             /* session id of our client */
-        char *state_lost;          /* JSON; NULL = nothing to tell */
+        char *env;        /* JSON object */
+        char *kernel_dir; /* folder below run/ipc */
+        char *key;        /* HMAC key of the connection, hex */
+        char *session;    /* session id of our client */
+        char *state_lost; /* JSON; NULL = nothing to tell */
         uint64_t generation;
         int64_t execution_count;
-        int64_t kernel_pid;        /* inside; 0 = none */
+        int64_t kernel_pid; /* inside; 0 = none */
         usec_t created_at, last_activity_at;
 };
 /* -EEXIST invalid_state when the id is taken. */
@@ -130,30 +135,32 @@ int cop_store_context_insert(struct cop_store *s, const struct cop_context_row *
 int cop_store_context_update(struct cop_store *s, const struct cop_context_row *row, struct cop_error *err);
 /* What changes with each cell: state, execution_count, state_lost, last_activity_at. */
 int cop_store_context_touch(struct cop_store *s, const struct cop_context_row *row, struct cop_error *err);
-int cop_store_context_list(struct cop_store *s, const char *sandbox_id, struct cop_context_row ***ret, struct cop_error *err); /* oldest first */
+int cop_store_context_list(struct cop_store *s, const char *sandbox_id, struct cop_context_row ***ret,
+                           struct cop_error *err); /* oldest first */
 int cop_store_context_delete(struct cop_store *s, const char *sandbox_id, const char *id, struct cop_error *err);
 struct cop_context_row *cop_context_row_free(struct cop_context_row *row);
 struct cop_context_row **cop_context_rows_free(struct cop_context_row **rows);
 
-/* -- cells ----------------------------------------------------------------------------------------------------------- */
+/* -- cells -----------------------------------------------------------------------------------------------------------
+ */
 
 struct cop_cell_row {
         char id[COP_STORE_ID_MAX]; /* cell_… */
         char sandbox_id[COP_STORE_ID_MAX];
         char context_id[COP_STORE_ID_MAX];
         char status[COP_STORE_STATE_MAX]; /* "queued", "running", … */
-        int64_t seq;               /* given by the store: grows with every cell of all sandboxes */
-        char *code;                /* UTF-8 without NUL; code_len bytes */
+        int64_t seq;                      /* given by the store: grows with every cell of all sandboxes */
+        char *code;                       /* UTF-8 without NUL; code_len bytes */
         size_t code_len;
-        char *options;             /* JSON: timeout, output_max, … as asked for */
-        char *msg_id;              /* of the execute_request, once sent */
-        char *summary;             /* JSON: everything of the Cell but code and outputs; set at the end */
-        char *outputs;             /* JSON array: the kept outputs; NULL until the end, and when a list left them out */
-        char *record;              /* name of the record file below logs/ */
-        int64_t execution_count;   /* -1 = none */
+        char *options;           /* JSON: timeout, output_max, … as asked for */
+        char *msg_id;            /* of the execute_request, once sent */
+        char *summary;           /* JSON: everything of the Cell but code and outputs; set at the end */
+        char *outputs;           /* JSON array: the kept outputs; NULL until the end, and when a list left them out */
+        char *record;            /* name of the record file below logs/ */
+        int64_t execution_count; /* -1 = none */
         uint64_t generation;
         usec_t created_at, started_at, ended_at;
-        uint64_t log_bytes;        /* of the record file */
+        uint64_t log_bytes; /* of the record file */
         bool log_complete;
 };
 int cop_store_cell_insert(struct cop_store *s, struct cop_cell_row *row /* seq is set */, struct cop_error *err);
@@ -162,7 +169,8 @@ int cop_store_cell_start(struct cop_store *s, const struct cop_cell_row *row, st
 /* -> row's status, execution_count, generation, ended_at, summary, outputs, log_bytes, log_complete */
 int cop_store_cell_end(struct cop_store *s, const struct cop_cell_row *row, struct cop_error *err);
 /* cell_not_found, also when it belongs to another sandbox. */
-int cop_store_cell_get(struct cop_store *s, const char *sandbox_id, const char *id, struct cop_cell_row **ret, struct cop_error *err);
+int cop_store_cell_get(struct cop_store *s, const char *sandbox_id, const char *id, struct cop_cell_row **ret,
+                       struct cop_error *err);
 struct cop_cell_filter {
         const char *sandbox_id;
         const char *context_id; /* NULL = any */
@@ -174,22 +182,24 @@ struct cop_cell_filter {
         bool oldest_first;      /* which end the limit keeps; the answer is always in order of seq, oldest first */
         bool code, outputs;     /* read these columns */
 };
-int cop_store_cell_list(struct cop_store *s, const struct cop_cell_filter *f, struct cop_cell_row ***ret, struct cop_error *err);
+int cop_store_cell_list(struct cop_store *s, const struct cop_cell_filter *f, struct cop_cell_row ***ret,
+                        struct cop_error *err);
 struct cop_cell_row *cop_cell_row_free(struct cop_cell_row *row);
 struct cop_cell_row **cop_cell_rows_free(struct cop_cell_row **rows);
 
-/* -- commands -------------------------------------------------------------------------------------------------------- */
+/* -- commands --------------------------------------------------------------------------------------------------------
+ */
 
 struct cop_command_row {
         char id[COP_STORE_ID_MAX]; /* cmd_…; also its key at the keeper */
         char sandbox_id[COP_STORE_ID_MAX];
         char status[COP_STORE_STATE_MAX]; /* "running", "exited", "timeout", "killed", "lost" */
-        int64_t seq;               /* given by the store */
-        int64_t pid;               /* inside; 0 = never started */
-        char *spec;                /* JSON: argv or command, cwd, user, env, timeout, detached, … as asked for */
-        char *summary;             /* JSON: what else the Command object says; NULL until the end */
-        int exit_code;             /* -1 = none */
-        int signal;                /* 0 = none */
+        int64_t seq;                      /* given by the store */
+        int64_t pid;                      /* inside; 0 = never started */
+        char *spec;    /* JSON: argv or command, cwd, user, env, timeout, detached, … as asked for */
+        char *summary; /* JSON: what else the Command object says; NULL until the end */
+        int exit_code; /* -1 = none */
+        int signal;    /* 0 = none */
         bool detached;
         usec_t started_at, ended_at;
         uint64_t stdout_bytes, stderr_bytes, log_bytes;
@@ -200,39 +210,42 @@ int cop_store_command_set_pid(struct cop_store *s, const char *id, int64_t pid, 
 /* -> status, summary, exit_code, signal, ended_at, *_bytes, log_complete */
 int cop_store_command_end(struct cop_store *s, const struct cop_command_row *row, struct cop_error *err);
 /* By id, or by pid: the newest of that pid.  command_not_found. */
-int cop_store_command_get(struct cop_store *s, const char *sandbox_id, const char *pid_or_id, struct cop_command_row **ret,
-                          struct cop_error *err);
+int cop_store_command_get(struct cop_store *s, const char *sandbox_id, const char *pid_or_id,
+                          struct cop_command_row **ret, struct cop_error *err);
 struct cop_command_filter {
         const char *sandbox_id;
         const char *status; /* NULL = any */
         int64_t before_seq, after_seq;
-        unsigned limit;     /* 0 = 1000 */
-        bool oldest_first;  /* as in cop_cell_filter */
+        unsigned limit;    /* 0 = 1000 */
+        bool oldest_first; /* as in cop_cell_filter */
 };
-int cop_store_command_list(struct cop_store *s, const struct cop_command_filter *f, struct cop_command_row ***ret, struct cop_error *err);
+int cop_store_command_list(struct cop_store *s, const struct cop_command_filter *f, struct cop_command_row ***ret,
+                           struct cop_error *err);
 struct cop_command_row *cop_command_row_free(struct cop_command_row *row);
 struct cop_command_row **cop_command_rows_free(struct cop_command_row **rows);
 
-/* -- events ---------------------------------------------------------------------------------------------------------- */
+/* -- events ----------------------------------------------------------------------------------------------------------
+ */
 
 #define COP_STORE_EVENTS_KEEP 20000 /* older ones go */
 
 struct cop_event_row {
-        int64_t id;   /* grows, never used twice */
+        int64_t id; /* grows, never used twice */
         usec_t at;
         char *type;
-        char *detail; /* JSON object or NULL */
+        char *detail;                      /* JSON object or NULL */
         char sandbox_id[COP_STORE_ID_MAX]; /* "" = none */
 };
-int cop_store_event_add(struct cop_store *s, usec_t at, const char *type, const char *sandbox_id, const char *detail, int64_t *ret_id,
-                        struct cop_error *err);
+int cop_store_event_add(struct cop_store *s, usec_t at, const char *type, const char *sandbox_id, const char *detail,
+                        int64_t *ret_id, struct cop_error *err);
 /* Those with an id above after, oldest first; sandbox_id NULL = all; limit 0 = 1000. */
-int cop_store_event_list(struct cop_store *s, int64_t after, const char *sandbox_id, unsigned limit, struct cop_event_row ***ret,
-                         struct cop_error *err);
+int cop_store_event_list(struct cop_store *s, int64_t after, const char *sandbox_id, unsigned limit,
+                         struct cop_event_row ***ret, struct cop_error *err);
 struct cop_event_row *cop_event_row_free(struct cop_event_row *row);
 struct cop_event_row **cop_event_rows_free(struct cop_event_row **rows);
 
-/* -- tokens ---------------------------------------------------------------------------------------------------------- */
+/* -- tokens ----------------------------------------------------------------------------------------------------------
+ */
 
 struct cop_token_row {
         char id[COP_STORE_ID_MAX]; /* tok_… */
@@ -247,15 +260,15 @@ struct cop_token_row *cop_token_row_free(struct cop_token_row *row);
 struct cop_token_row **cop_token_rows_free(struct cop_token_row **rows);
 
 /* _cleanup_(cop_cell_row_freep) struct cop_cell_row *row = NULL; */
-#define COP_STORE_CLEANUP(kind)                                                             \
-        static inline void cop_##kind##_row_freep(struct cop_##kind##_row **r)              \
-        {                                                                                   \
-                *r = cop_##kind##_row_free(*r);                                             \
-        }                                                                                   \
-        static inline void cop_##kind##_rows_freep(struct cop_##kind##_row ***r)            \
-        {                                                                                   \
-                *r = cop_##kind##_rows_free(*r);                                            \
-        }                                                                                   \
+#define COP_STORE_CLEANUP(kind)                                                  \
+        static inline void cop_##kind##_row_freep(struct cop_##kind##_row **r)   \
+        {                                                                        \
+                *r = cop_##kind##_row_free(*r);                                  \
+        }                                                                        \
+        static inline void cop_##kind##_rows_freep(struct cop_##kind##_row ***r) \
+        {                                                                        \
+                *r = cop_##kind##_rows_free(*r);                                 \
+        }                                                                        \
         struct cop_semicolon_eater
 COP_STORE_CLEANUP(image);
 COP_STORE_CLEANUP(sandbox);

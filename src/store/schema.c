@@ -1,0 +1,132 @@
+/* The schema as the list of steps that led to it.  A step that was ever released is never changed; a new one is added
+ * at the end.  tests/unit/test-store-schema.c starts from every earlier version. */
+#include "store/sql.h"
+
+#include <stdio.h>
+
+#include "base/cleanup.h"
+
+static const char step_1[] =
+        "CREATE TABLE images("
+        "  id TEXT PRIMARY KEY, name TEXT UNIQUE, digest TEXT, path TEXT NOT NULL, info TEXT, size_bytes INTEGER NOT "
+        "NULL,"
+        "  files INTEGER NOT NULL, created_at INTEGER NOT NULL) STRICT;"
+
+        "CREATE TABLE sandboxes("
+        "  id TEXT PRIMARY KEY, state TEXT NOT NULL, name TEXT, image_id TEXT NOT NULL, image_name TEXT, labels TEXT,"
+        "  metadata TEXT, env TEXT, limits TEXT, user TEXT, workdir TEXT, boot_id TEXT, ended_reason TEXT,"
+        "  slot INTEGER NOT NULL, ttl INTEGER NOT NULL, expires_at INTEGER NOT NULL, created_at INTEGER NOT NULL,"
+        "  started_at INTEGER NOT NULL, ended_at INTEGER NOT NULL, start_time INTEGER NOT NULL, generation INTEGER NOT "
+        "NULL)"
+        "  STRICT;"
+        /* A sandbox gives up its name when it begins to end, its uid range only when its last process is gone. */
+        "CREATE UNIQUE INDEX sandboxes_name ON sandboxes(name) WHERE state IN ('starting', 'running');"
+        "CREATE UNIQUE INDEX sandboxes_slot ON sandboxes(slot) WHERE state <> 'ended';"
+        "CREATE INDEX sandboxes_ended ON sandboxes(ended_at) WHERE state = 'ended';"
+        "CREATE INDEX sandboxes_created ON sandboxes(created_at);"
+
+        "CREATE TABLE contexts("
+        "  sandbox_id TEXT NOT NULL REFERENCES sandboxes(id) ON DELETE CASCADE, id TEXT NOT NULL, state TEXT NOT NULL,"
+        "  kernel_key TEXT NOT NULL, name TEXT, kernelspec TEXT, language TEXT, cwd TEXT, env TEXT, kernel_dir TEXT, "
+        "key TEXT,"
+        "  session TEXT, state_lost TEXT, generation INTEGER NOT NULL, execution_count INTEGER NOT NULL,"
+        "  kernel_pid INTEGER NOT NULL, created_at INTEGER NOT NULL, last_activity_at INTEGER NOT NULL,"
+        "  PRIMARY KEY(sandbox_id, id)) STRICT;"
+
+        "CREATE TABLE cells("
+        "  seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE,"
+        "  sandbox_id TEXT NOT NULL REFERENCES sandboxes(id) ON DELETE CASCADE, context_id TEXT NOT NULL,"
+        "  status TEXT NOT NULL, execution_count INTEGER NOT NULL, generation INTEGER NOT NULL, created_at INTEGER NOT "
+        "NULL,"
+        "  started_at INTEGER NOT NULL, ended_at INTEGER NOT NULL, log_bytes INTEGER NOT NULL, log_complete INTEGER "
+        "NOT NULL,"
+        "  msg_id TEXT, record TEXT, options TEXT,"
+        /* The long ones last: SQLite reads a row from its start. */
+        "  summary TEXT, code TEXT NOT NULL, outputs TEXT) STRICT;"
+        "CREATE INDEX cells_sandbox ON cells(sandbox_id, seq);"
+        "CREATE INDEX cells_open ON cells(sandbox_id) WHERE ended_at = 0;"
+
+        "CREATE TABLE commands("
+        "  seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE,"
+        "  sandbox_id TEXT NOT NULL REFERENCES sandboxes(id) ON DELETE CASCADE, status TEXT NOT NULL, pid INTEGER NOT "
+        "NULL,"
+        "  exit_code INTEGER NOT NULL, signal INTEGER NOT NULL, detached INTEGER NOT NULL, started_at INTEGER NOT NULL,"
+        "  ended_at INTEGER NOT NULL, stdout_bytes INTEGER NOT NULL, stderr_bytes INTEGER NOT NULL, log_bytes INTEGER "
+        "NOT NULL,"
+        "  log_complete INTEGER NOT NULL, summary TEXT, spec TEXT) STRICT;"
+        "CREATE INDEX commands_sandbox ON commands(sandbox_id, seq);"
+
+        "CREATE TABLE events("
+        "  id INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL, type TEXT NOT NULL, sandbox_id TEXT NOT NULL,"
+        "  detail TEXT) STRICT;"
+        "CREATE INDEX events_sandbox ON events(sandbox_id, id);"
+
+        "CREATE TABLE tokens("
+        "  id TEXT PRIMARY KEY, sha256 TEXT NOT NULL UNIQUE, name TEXT, created_at INTEGER NOT NULL, expires_at "
+        "INTEGER NOT NULL)"
+        "  STRICT;";
+
+const char *const cop_schema_steps[] = {
+        step_1,
+};
+const unsigned cop_schema_step_count = ELEMENTSOF(cop_schema_steps);
+
+static int run(struct cop_store *s, const char *sql, struct cop_error *err)
+{
+        int rc = sqlite3_exec(s->db, sql, NULL, NULL, NULL);
+
+        return rc == SQLITE_OK ? 0 : cop_sql_error(s, rc, err);
+}
+
+static int get_version(struct cop_store *s, unsigned *ret, struct cop_error *err)
+{
+        sqlite3_stmt *stmt = NULL;
+        int rc = sqlite3_prepare_v2(s->db, "PRAGMA user_version", -1, &stmt, NULL);
+
+        if (rc == SQLITE_OK && (rc = sqlite3_step(stmt)) == SQLITE_ROW) {
+                *ret = (unsigned)sqlite3_column_int(stmt, 0);
+                rc = SQLITE_OK;
+        }
+        sqlite3_finalize(stmt);
+        return rc == SQLITE_OK ? 0 : cop_sql_error(s, rc, err);
+}
+
+static int take_step(struct cop_store *s, const char *step, unsigned version, struct cop_error *err)
+{
+        char pragma[64];
+
+        /* user_version lives in the file's header and is part of the transaction. */
+        snprintf(pragma, sizeof(pragma), "PRAGMA user_version = %u", version);
+        int r = run(s, "BEGIN IMMEDIATE", err);
+        if (r < 0)
+                return r;
+        r = run(s, step, err);
+        if (r == 0)
+                r = run(s, pragma, err);
+        if (r == 0)
+                r = run(s, "COMMIT", err);
+        if (r < 0)
+                sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
+        return r;
+}
+
+int cop_schema_migrate(struct cop_store *s, const char *const *steps, unsigned count, struct cop_error *err)
+{
+        unsigned version = 0;
+
+        int r = get_version(s, &version, err);
+        if (r < 0)
+                return r;
+        if (version > count)
+                return cop_error_set(
+                        err, EPROTO, COP_ERR_unsupported,
+                        "%s was written by a newer Coppice (schema %u, this one knows up to %u); run that version or "
+                        "choose another COPPICE_HOME",
+                        s->path, version, count);
+        for (; version < count; version++) {
+                r = take_step(s, steps[version], version + 1, err);
+                if (r < 0)
+                        return cop_error_wrap(err, r, "bringing %s to schema %u", s->path, version + 1);
+        }
+        return 0;
+}
