@@ -22,6 +22,7 @@ struct cop_keeper_events {
 };
 
 /* Makes the listening socket at socket_path (mode 0600), starts keeper_path detached from us with it, and connects.
+ * The keeper gets the socket as descriptor 3, no arguments, a session of its own, and / as its working directory.
  * log_path: where the keeper's stderr goes (append). */
 int cop_keeper_start(struct cop_loop *loop, const char *keeper_path, const char *socket_path, const char *log_path,
                      const struct cop_keeper_events *events, struct cop_keeper **ret, struct cop_error *err);
@@ -30,6 +31,9 @@ int cop_keeper_connect(struct cop_loop *loop, const char *socket_path, const str
                        struct cop_error *err);
 /* Closes the connection; open calls are dropped without a reply.  The keeper lives on. */
 struct cop_keeper *cop_keeper_free(struct cop_keeper *k);
+
+/* SIGKILL for a keeper that does not answer; nothing happens when it was not started by us. */
+void cop_keeper_kill(struct cop_keeper *k); /* takes NULL */
 
 /* Sends m (consumed: fields and descriptors) with a fresh id.  fn is called exactly once, from the loop, unless the call is cancelled
  * or the keeper freed.  Failures to send also arrive through fn.  At most 4096 messages wait for a full socket.  deadline in µs from
