@@ -88,7 +88,11 @@ static int monitor_open(void *zmq, struct cop_channel *c)
         c->monitor = zmq_socket(zmq, ZMQ_PAIR);
         if (!c->monitor || set_int(c->monitor, ZMQ_LINGER, 0) < 0)
                 return -1;
-        return zmq_connect(c->monitor, endpoint);
+        if (zmq_connect(c->monitor, endpoint) < 0)
+                return -1;
+        /* A pipe that was never read from signals nothing. */
+        cop_channel_disconnects(c);
+        return 0;
 }
 
 int cop_channel_open(void *zmq, enum cop_channel_kind kind, int dir_fd, const char *base, const char *routing_id,

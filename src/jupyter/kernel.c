@@ -268,6 +268,8 @@ static int connect_channels(struct cop_kernel *k, struct cop_error *err)
                         return 0;
                 if (r >= 0)
                         r = cop_channel_watch(&k->channels[i], k->loop, on_socket, on_monitor, k, err);
+                /* A pipe that was never read from signals nothing, so read once. */
+                cop_source_set_enabled(k->pump, 1);
                 if (r < 0)
                         return r;
         }
