@@ -79,6 +79,8 @@ struct cop_op *cop_op_new(struct cop_engine *e, struct cop_op_to to, void (*canc
 void cop_op_done(struct cop_op *op, json_t *result, const struct cop_error *err);
 void cop_op_progress(struct cop_op *op, json_t *event); /* event is borrowed */
 bool cop_op_cancelled(const struct cop_op *op);
+/* Sets or changes what cop_op_cancel calls. */
+void cop_op_on_cancel(struct cop_op *op, void (*cancel)(void *data), void *data);
 /* Answers an operation that needs no cop_op. */
 void cop_answer(struct cop_op_to to, json_t *result /* stolen */, const struct cop_error *err);
 
