@@ -1,0 +1,13 @@
+/* /etc/hostname and /etc/hosts of a sandbox, so that its own name resolves (sudo waits for that). */
+#pragma once
+
+#include <stddef.h>
+
+#include "base/err.h"
+
+/* Inside the sandbox's root.  Keeps the user's lines; only the line marked as ours is replaced.  A root where this cannot
+ * be written (no /etc) is fine. */
+int cop_hosts_write(const char *hostname, struct cop_error *err);
+
+/* The new text of /etc/hosts for the old one (malloc'd), NULL when out of memory.  *ret_changed: whether it differs. */
+char *cop_hosts_text(const char *old, const char *hostname, int *ret_changed);

@@ -1,0 +1,148 @@
+#include "layers.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "sandbox/sysmount.h"
+
+int cop_mount_clone(const char *path, bool read_only, struct cop_error *err)
+{
+        _cleanup_close_ int fd = sys_open_tree(AT_FDCWD, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+        struct mount_attr attr = {.attr_set = MOUNT_ATTR_NOATIME | (read_only ? MOUNT_ATTR_RDONLY : 0),
+                                  .attr_clr = MOUNT_ATTR__ATIME,
+                                  .propagation = MS_PRIVATE};
+
+        if (fd < 0)
+                return cop_error_errno(err, errno, "opening %s", path);
+        if (sys_mount_setattr(fd, "", AT_EMPTY_PATH, &attr) < 0)
+                return cop_error_errno(err, errno, "cloning the mount of %s", path);
+        return TAKE_FD(fd);
+}
+
+int cop_mount_idmap(int mnt_fd, int userns_fd, const char *what, struct cop_error *err)
+{
+        struct mount_attr attr = {.attr_set = MOUNT_ATTR_IDMAP, .userns_fd = (unsigned)userns_fd};
+
+        if (sys_mount_setattr(mnt_fd, "", AT_EMPTY_PATH, &attr) == 0)
+                return 0;
+        if (errno == EINVAL)
+                return cop_error_set(err, EINVAL, COP_ERR_unsupported,
+                                     "%s is on a filesystem without id-mapped mounts; put COPPICE_HOME on ext4, xfs, btrfs "
+                                     "or tmpfs and use Linux 5.19 or newer (see coppice doctor)",
+                                     what);
+        if (errno == EPERM)
+                return cop_error_set(err, EPERM, COP_ERR_unsupported,
+                                     "not allowed to map the ids of %s; coppice-keeper needs CAP_SYS_ADMIN on the host", what);
+        return cop_error_errno(err, errno, "mapping the ids of %s", what);
+}
+
+static int prepare_upper(const char *path, struct cop_error *err)
+{
+        static const char *const names[] = {"upper", "work"};
+        _cleanup_close_ int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+        if (fd < 0)
+                return cop_error_errno(err, errno, "opening the writable layer %s", path);
+        for (size_t i = 0; i < ELEMENTSOF(names); i++)
+                if (mkdirat(fd, names[i], 0755) < 0 && errno != EEXIST)
+                        return cop_error_errno(err, errno, "creating %s/%s", path, names[i]);
+        return 0;
+}
+
+int cop_layers_open(const char *const *lower, size_t lower_count, const char *upper, struct cop_layers *ret,
+                    struct cop_error *err)
+{
+        struct cop_layers layers = COP_LAYERS_NULL;
+        int r = prepare_upper(upper, err);
+
+        if (r < 0)
+                return r;
+        if (lower_count == 0 || lower_count > COP_LAYERS_MAX)
+                return cop_error_set(err, EINVAL, COP_ERR_bad_request, "%zu layers; between 1 and %d are possible", lower_count,
+                                     COP_LAYERS_MAX);
+        layers.lower_fds = calloc(lower_count, sizeof(int));
+        if (!layers.lower_fds)
+                return cop_error_errno(err, ENOMEM, "layers");
+        for (size_t i = 0; i < lower_count && r >= 0; i++) {
+                r = cop_mount_clone(lower[i], true, err);
+                if (r >= 0)
+                        layers.lower_fds[layers.lower_count++] = r;
+        }
+        if (r >= 0)
+                r = layers.upper_fd = cop_mount_clone(upper, false, err);
+        if (r < 0) {
+                cop_layers_done(&layers);
+                return r;
+        }
+        *ret = layers;
+        return 0;
+}
+
+int cop_layers_idmap(const struct cop_layers *layers, int userns_fd, struct cop_error *err)
+{
+        int r = cop_mount_idmap(layers->upper_fd, userns_fd, "the sandbox's writable layer", err);
+
+        for (size_t i = 0; i < layers->lower_count && r == 0; i++)
+                r = cop_mount_idmap(layers->lower_fds[i], userns_fd, "a read-only layer", err);
+        return r;
+}
+
+void cop_layers_done(struct cop_layers *layers)
+{
+        for (size_t i = 0; i < layers->lower_count; i++)
+                cop_close(layers->lower_fds[i]);
+        free(layers->lower_fds);
+        cop_close(layers->upper_fd);
+        *layers = COP_LAYERS_NULL;
+}
+
+/* A tmpfs on top of "/" that is reached through its descriptor alone; it becomes the current directory. */
+static int mount_stage(struct cop_error *err)
+{
+        _cleanup_close_ int fs = sys_fsopen("tmpfs", FSOPEN_CLOEXEC);
+
+        if (fs < 0 || sys_fsconfig(fs, FSCONFIG_SET_STRING, "mode", "0700", 0) < 0 ||
+            sys_fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
+                return cop_error_errno(err, errno, "making a tmpfs in the sandbox");
+        _cleanup_close_ int mnt = sys_fsmount(fs, FSMOUNT_CLOEXEC, 0);
+        if (mnt < 0 || sys_move_mount(mnt, "", AT_FDCWD, "/", MOVE_MOUNT_F_EMPTY_PATH) < 0 || fchdir(mnt) < 0)
+                return cop_error_errno(err, errno, "mounting a tmpfs in the sandbox");
+        return 0;
+}
+
+static int place(int mnt_fd, const char *name, struct cop_error *err)
+{
+        if (mkdir(name, 0700) < 0 || sys_move_mount(mnt_fd, "", AT_FDCWD, name, MOVE_MOUNT_F_EMPTY_PATH) < 0)
+                return cop_error_errno(err, errno, "placing layer %s", name);
+        return 0;
+}
+
+int cop_layers_mount(const struct cop_layers *layers, struct cop_error *err)
+{
+        _cleanup_buf_ struct cop_buf options = COP_BUF(4095); /* mount(2) takes one page */
+        char name[24];
+        int r = mount_stage(err);
+
+        /* Relative names: short, and /proc/self/mounts inside shows nothing of the host. */
+        cop_buf_adds(&options, "lowerdir=");
+        for (size_t i = 0; i < layers->lower_count && r == 0; i++) {
+                snprintf(name, sizeof(name), "%zu", i);
+                r = place(layers->lower_fds[i], name, err);
+                cop_buf_addf(&options, "%s%s", i ? ":" : "", name);
+        }
+        if (r == 0)
+                r = place(layers->upper_fd, "rw", err);
+        if (r < 0)
+                return r;
+        if (cop_buf_adds(&options, ",upperdir=rw/upper,workdir=rw/work,userxattr") < 0)
+                return cop_error_errno(err, E2BIG, "overlay options of %zu layers", layers->lower_count);
+        if (mkdir("root", 0755) < 0 || mount("overlay", "root", "overlay", 0, options.data) < 0 || chdir("root") < 0)
+                return cop_error_errno(err, errno, "mounting the overlay of %zu layers (needs Linux 5.19; see coppice doctor)",
+                                       layers->lower_count);
+        return 0;
+}

@@ -1,0 +1,217 @@
+/* Theory of operation
+ *
+ * Order matters twice.  Device nodes are cloned as detached mounts before the pivot, because afterwards the host's /dev
+ * has no name.  /proc is mounted after the pivot but before the old root goes: the kernel lets an unprivileged user
+ * namespace mount proc only while a fully visible one is in the same mount namespace (fs/namespace.c,
+ * mount_too_revealing).  Between pivot and unmount every path resolves inside the new root, so a link planted in an image
+ * (dev -> /etc) leads nowhere else.
+ *
+ * What is masked follows the common container practice: files and folders of /proc that tell about or change the machine
+ * are covered by an empty read-only file or folder, or bound read-only over themselves.  /sys is an empty read-only tmpfs
+ * with the CPU topology in it, which numeric libraries read.  /tmp and /var/tmp belong to the root filesystem: a snapshot
+ * keeps them.
+ */
+#include "mounts.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+
+#include "base/cleanup.h"
+#include "sandbox/hosts.h"
+#include "sandbox/sysmount.h"
+
+static const char *const device_names[] = {"null", "zero", "full", "random", "urandom", "tty"};
+
+static const char *const masked[] = {
+        "/proc/acpi",         "/proc/asound",     "/proc/bus",           "/proc/driver",     "/proc/dynamic_debug",
+        "/proc/fs",           "/proc/interrupts", "/proc/iomem",         "/proc/ioports",    "/proc/irq",
+        "/proc/kallsyms",     "/proc/kcore",      "/proc/key-users",     "/proc/keys",       "/proc/kmsg",
+        "/proc/kpagecgroup",  "/proc/kpagecount", "/proc/kpageflags",    "/proc/latency_stats", "/proc/modules",
+        "/proc/mtrr",         "/proc/pressure",   "/proc/sched_debug",   "/proc/scsi",       "/proc/slabinfo",
+        "/proc/sysrq-trigger", "/proc/timer_list", "/proc/vmallocinfo",
+};
+
+static const char *const read_only[] = {"/proc/sys"};
+
+static const struct {
+        const char *target, *name;
+} dev_links[] = {
+        {"/proc/self/fd", "/dev/fd"},       {"/proc/self/fd/0", "/dev/stdin"}, {"/proc/self/fd/1", "/dev/stdout"},
+        {"/proc/self/fd/2", "/dev/stderr"}, {"pts/ptmx", "/dev/ptmx"},
+};
+
+static int make_dir(const char *path, mode_t mode, struct cop_error *err)
+{
+        if (mkdir(path, mode) < 0 && errno != EEXIST)
+                return cop_error_errno(err, errno, "creating %s in the sandbox", path);
+        return 0;
+}
+
+static int make_file(const char *path, mode_t mode, struct cop_error *err)
+{
+        int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+
+        if (fd < 0)
+                return cop_error_errno(err, errno, "creating %s in the sandbox", path);
+        close(fd);
+        return 0;
+}
+
+static int mount_fs(const char *type, const char *path, unsigned long flags, const char *options, struct cop_error *err)
+{
+        int r = make_dir(path, 0755, err);
+
+        if (r < 0)
+                return r;
+        if (mount(type, path, type, flags, options) < 0)
+                return cop_error_errno(err, errno, "mounting %s on %s in the sandbox%s", type, path,
+                                       strcmp(type, "proc") == 0 && errno == EPERM
+                                               ? " (parts of the host's /proc are hidden, as in a container: run Coppice where "
+                                                 "/proc is whole)"
+                                               : "");
+        return 0;
+}
+
+static int clone_devices(int fds[static ELEMENTSOF(device_names)], struct cop_error *err)
+{
+        char path[32];
+
+        for (size_t i = 0; i < ELEMENTSOF(device_names); i++) {
+                snprintf(path, sizeof(path), "/dev/%s", device_names[i]);
+                fds[i] = sys_open_tree(AT_FDCWD, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+                if (fds[i] < 0)
+                        return cop_error_errno(err, errno, "opening the host's %s", path);
+        }
+        return 0;
+}
+
+static int mount_dev(const int fds[static ELEMENTSOF(device_names)], uint64_t shm_max, struct cop_error *err)
+{
+        char path[32], options[64];
+        int r = mount_fs("tmpfs", "/dev", MS_NOSUID | MS_NOEXEC, "mode=0755,size=64k", err);
+
+        for (size_t i = 0; i < ELEMENTSOF(device_names) && r == 0; i++) {
+                snprintf(path, sizeof(path), "/dev/%s", device_names[i]);
+                r = make_file(path, 0666, err);
+                if (r == 0 && sys_move_mount(fds[i], "", AT_FDCWD, path, MOVE_MOUNT_F_EMPTY_PATH) < 0)
+                        r = cop_error_errno(err, errno, "binding %s", path);
+        }
+        for (size_t i = 0; i < ELEMENTSOF(dev_links) && r == 0; i++)
+                if (symlink(dev_links[i].target, dev_links[i].name) < 0)
+                        r = cop_error_errno(err, errno, "linking %s", dev_links[i].name);
+        if (r == 0) /* gid 5 is tty on Debian and everywhere else */
+                r = mount_fs("devpts", "/dev/pts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620,gid=5", err);
+        if (shm_max)
+                snprintf(options, sizeof(options), "mode=1777,size=%llu", (unsigned long long)shm_max);
+        else
+                strcpy(options, "mode=1777");
+        if (r == 0)
+                r = mount_fs("tmpfs", "/dev/shm", MS_NOSUID | MS_NODEV | MS_NOEXEC, options, err);
+        return r;
+}
+
+/* Covers path with a clone of the mount at source, read-only.  A missing path needs no mask. */
+static int cover(const char *source, const char *path, struct cop_error *err)
+{
+        struct mount_attr attr = {.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC};
+        _cleanup_close_ int fd = sys_open_tree(AT_FDCWD, source, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+
+        if (fd < 0 && errno == ENOENT)
+                return 0;
+        if (fd < 0 || sys_mount_setattr(fd, "", AT_EMPTY_PATH, &attr) < 0 ||
+            (sys_move_mount(fd, "", AT_FDCWD, path, MOVE_MOUNT_F_EMPTY_PATH) < 0 && errno != ENOENT))
+                return cop_error_errno(err, errno, "masking %s in the sandbox", path);
+        return 0;
+}
+
+static int mount_proc(struct cop_error *err)
+{
+        int r = mount_fs("proc", "/proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL, err);
+
+        for (size_t i = 0; i < ELEMENTSOF(read_only) && r == 0; i++)
+                r = cover(read_only[i], read_only[i], err);
+        for (size_t i = 0; i < ELEMENTSOF(masked) && r == 0; i++) {
+                struct stat st;
+                if (lstat(masked[i], &st) < 0)
+                        continue;
+                r = cover(S_ISDIR(st.st_mode) ? "/sys/.empty" : "/sys/.none", masked[i], err);
+        }
+        return r;
+}
+
+static int mount_sys(int cpu_fd, struct cop_error *err)
+{
+        int r = mount_fs("tmpfs", "/sys", MS_NOSUID | MS_NODEV | MS_NOEXEC, "mode=0755,size=64k", err);
+
+        if (r == 0)
+                r = make_dir("/sys/.empty", 0555, err); /* what masks are clones of */
+        if (r == 0)
+                r = make_file("/sys/.none", 0444, err);
+        if (r < 0 || cpu_fd < 0)
+                return r;
+        static const char *const path[] = {"/sys/devices", "/sys/devices/system", "/sys/devices/system/cpu"};
+        for (size_t i = 0; i < ELEMENTSOF(path) && r == 0; i++)
+                r = make_dir(path[i], 0755, err);
+        if (r == 0 && sys_move_mount(cpu_fd, "", AT_FDCWD, path[2], MOVE_MOUNT_F_EMPTY_PATH) < 0)
+                r = cop_error_errno(err, errno, "binding %s", path[2]);
+        return r;
+}
+
+static int mount_run(int ipc_fd, struct cop_error *err)
+{
+        static const struct {
+                const char *path;
+                mode_t mode;
+        } dirs[] = {{"/run/lock", 01777}, {"/run/user", 0755}};
+        int r = mount_fs("tmpfs", "/run", MS_NOSUID | MS_NODEV, "mode=0755,size=64m", err);
+
+        for (size_t i = 0; i < ELEMENTSOF(dirs) && r == 0; i++) {
+                r = make_dir(dirs[i].path, dirs[i].mode, err);
+                if (r == 0 && chmod(dirs[i].path, dirs[i].mode) < 0)
+                        r = cop_error_errno(err, errno, "mode of %s", dirs[i].path);
+        }
+        if (r == 0 && ipc_fd >= 0) {
+                r = make_dir("/run/coppice", 0755, err);
+                if (r == 0 && sys_move_mount(ipc_fd, "", AT_FDCWD, "/run/coppice", MOVE_MOUNT_F_EMPTY_PATH) < 0)
+                        r = cop_error_errno(err, errno, "binding /run/coppice");
+        }
+        return r;
+}
+
+/* Afterwards the old root is stacked on the new one and still reachable as ".". */
+static int pivot(struct cop_error *err)
+{
+        if (syscall(SYS_pivot_root, ".", ".") < 0)
+                return cop_error_errno(err, errno, "pivot_root (is the host's root an initramfs? it must be a real mount)");
+        return 0;
+}
+
+int cop_mounts_setup(const struct cop_mount_sources *sources, struct cop_error *err)
+{
+        int devices[ELEMENTSOF(device_names)];
+
+        memset(devices, 0xff, sizeof(devices));
+        int r = clone_devices(devices, err);
+        if (r == 0)
+                r = pivot(err);
+        if (r == 0)
+                r = mount_dev(devices, sources->shm_max, err);
+        if (r == 0)
+                r = mount_sys(sources->cpu_fd, err);
+        if (r == 0)
+                r = mount_proc(err);
+        if (r == 0)
+                r = mount_run(sources->ipc_fd, err);
+        if (r == 0 && mount(NULL, "/sys", NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0)
+                r = cop_error_errno(err, errno, "making /sys read-only");
+        if (r == 0 && (umount2(".", MNT_DETACH) < 0 || chdir("/") < 0))
+                r = cop_error_errno(err, errno, "detaching the host's root");
+        if (r == 0)
+                r = cop_hosts_write(sources->hostname, err);
+        for (size_t i = 0; i < ELEMENTSOF(devices); i++)
+                cop_close(devices[i]);
+        return r;
+}

@@ -1,0 +1,318 @@
+/* Theory of operation
+ *
+ *      parent (keeper)                               child (pid 1 of the sandbox)
+ *      make the cgroup, set limits
+ *      clone the layers as detached mounts
+ *      clone3 into all new namespaces ─────────────► wait
+ *      write uid_map and gid_map
+ *      map the ids of the layers with the
+ *        child's user namespace
+ *      MAPPED ─────────────────────────────────────► become root, hostname, loopback, overlay, mounts, pivot
+ *      (cgroup v1) move the child in                    …at the same time…
+ *                  ◄───────────────────────────────── MOUNTED
+ *      EXECUTE ────────────────────────────────────► cgroup namespace, descriptors, limits, capabilities, seccomp, execve
+ *      end of file on the sync socket: it runs
+ *
+ * The layers' descriptors are opened before clone3, so the child has copies of them that name the same mounts; mapping
+ * their ids in the parent is seen by the child, and nothing has to be passed.
+ *
+ * Init's program is executed from a read-only clone of its mount, because root inside can open /proc/1/exe: what it finds
+ * there cannot be written, and has no path of the host.
+ *
+ * Undo in reverse order: killing pid 1 ends every process inside (the kernel does it, and waits for them before pid 1 can be
+ * reaped), the mount namespace goes with the last process, the cgroup folder is then empty and removed.
+ */
+#include "sandbox.h"
+
+#include <fcntl.h>
+#include <linux/sched.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fs.h"
+#include "sandbox/inside.h"
+#include "sandbox/layers.h"
+
+#ifndef CLONE_NEWTIME
+#define CLONE_NEWTIME 0x00000080
+#endif
+
+#define START_TIMEOUT_MSEC 10000
+#define CPU_TOPOLOGY       "/sys/devices/system/cpu"
+
+struct cop_sandbox {
+        pid_t pid;      /* 0 = not started or reaped */
+        int pidfd;      /* owned */
+        int control_fd; /* owned */
+        struct cop_cgroup cgroup;
+};
+
+/* What exists only while starting. */
+struct start {
+        const struct cop_sandbox_spec *spec;
+        struct cop_layers layers;
+        int ipc_fd, cpu_fd, init_fd;
+        int sync_fd, child_sync_fd, child_control_fd;
+};
+
+static void start_done(struct start *s)
+{
+        cop_layers_done(&s->layers);
+        cop_close(s->ipc_fd);
+        cop_close(s->cpu_fd);
+        cop_close(s->init_fd);
+        cop_close(s->sync_fd);
+        cop_close(s->child_sync_fd);
+        cop_close(s->child_control_fd);
+}
+
+static int check_spec(const struct cop_sandbox_spec *spec, struct cop_error *err)
+{
+        if (spec->uid_base < COP_SANDBOX_IDS || spec->uid_base > UINT32_MAX - 2 * COP_SANDBOX_IDS)
+                return cop_error_set(err, EINVAL, COP_ERR_bad_request,
+                                     "uid_base %u: must be at least %u and leave room for %u ids", spec->uid_base,
+                                     COP_SANDBOX_IDS, COP_SANDBOX_IDS);
+        if (!spec->upper || !spec->cgroup || !spec->init_path)
+                return cop_error_set(err, EINVAL, COP_ERR_bad_request, "upper, cgroup and init_path are needed");
+        if (spec->hostname && strlen(spec->hostname) > 63)
+                return cop_error_set(err, EINVAL, COP_ERR_bad_request, "the hostname is longer than 63 characters");
+        return 0;
+}
+
+static int socket_pair(int flags, int *ret_a, int *ret_b, struct cop_error *err)
+{
+        int fds[2];
+
+        if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0, fds) < 0)
+                return cop_error_errno(err, errno, "socketpair");
+        *ret_a = fds[0];
+        *ret_b = fds[1];
+        return 0;
+}
+
+static int open_sources(struct start *s, struct cop_error *err)
+{
+        const struct cop_sandbox_spec *spec = s->spec;
+        int r = cop_layers_open(spec->lower, spec->lower_count, spec->upper, &s->layers, err);
+
+        if (r == 0 && (s->init_fd = cop_mount_clone(spec->init_path, true, err)) < 0)
+                r = s->init_fd;
+        if (r == 0 && spec->ipc && (s->ipc_fd = cop_mount_clone(spec->ipc, false, err)) < 0)
+                r = s->ipc_fd;
+        if (r == 0)
+                s->cpu_fd = cop_mount_clone(CPU_TOPOLOGY, true, NULL); /* a host without it is fine */
+        return r;
+}
+
+static int clone_child(struct cop_sandbox *sb, struct start *s, struct cop_error *err)
+{
+        bool into = cop_cgroup_can_clone_into(&sb->cgroup);
+        struct clone_args args = {
+                .flags = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWTIME |
+                         CLONE_PIDFD | (into ? CLONE_INTO_CGROUP : 0),
+                .pidfd = (uint64_t)(uintptr_t)&sb->pidfd,
+                .exit_signal = SIGCHLD,
+                .cgroup = into ? (uint64_t)sb->cgroup.fd[COP_CG_UNIFIED] : 0,
+        };
+        pid_t parent = getpid();
+        long pid = syscall(SYS_clone3, &args, sizeof(args));
+
+        if (pid < 0)
+                return cop_error_set(err, errno, errno == ENOSPC || errno == EPERM ? COP_ERR_unsupported : COP_ERR_start_failed,
+                                     "making the namespaces of the sandbox: %s%s", strerror(errno),
+                                     errno == ENOSPC  ? "; raise the limits in /proc/sys/user/max_*_namespaces"
+                                     : errno == EPERM ? "; user namespaces are switched off on this host (see coppice doctor)"
+                                                      : "");
+        if (pid == 0) {
+                const struct cop_inside in = {.layers = &s->layers,
+                                              .ipc_fd = s->ipc_fd,
+                                              .cpu_fd = s->cpu_fd,
+                                              .init_fd = s->init_fd,
+                                              .control_fd = s->child_control_fd,
+                                              .sync_fd = s->child_sync_fd,
+                                              .hostname = s->spec->hostname ? s->spec->hostname : "sandbox",
+                                              .nofile = s->spec->nofile,
+                                              .shm_max = s->spec->limits.memory_max / 2,
+                                              .parent = parent};
+                cop_close(s->sync_fd); /* else the child would never see the parent's end of file */
+                cop_inside_run(&in);
+        }
+        sb->pid = (pid_t)pid;
+        return 0;
+}
+
+static int map_ids(struct cop_sandbox *sb, struct start *s, struct cop_error *err)
+{
+        static const char *const files[] = {"uid_map", "gid_map"};
+        char path[64], text[64];
+        int r = 0;
+
+        snprintf(text, sizeof(text), "0 %u %u\n", s->spec->uid_base, COP_SANDBOX_IDS);
+        for (size_t i = 0; i < ELEMENTSOF(files) && r == 0; i++) {
+                snprintf(path, sizeof(path), "/proc/%d/%s", (int)sb->pid, files[i]);
+                r = cop_write_kernel_file(AT_FDCWD, path, text, err);
+        }
+        if (r < 0)
+                return cop_error_wrap(err, r, "mapping host ids from %u on", s->spec->uid_base);
+        snprintf(path, sizeof(path), "/proc/%d/ns/user", (int)sb->pid);
+        _cleanup_close_ int userns_fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (userns_fd < 0)
+                return cop_error_errno(err, errno, "opening the user namespace");
+        r = cop_layers_idmap(&s->layers, userns_fd, err);
+        if (r == 0 && s->ipc_fd >= 0)
+                r = cop_mount_idmap(s->ipc_fd, userns_fd, s->spec->ipc, err);
+        return r;
+}
+
+static int tell(struct start *s, char byte, struct cop_error *err)
+{
+        if (send(s->sync_fd, &byte, 1, MSG_NOSIGNAL) != 1)
+                return cop_error_errno(err, errno, "the first process of the sandbox is gone");
+        return 0;
+}
+
+/* Waits for one byte, or for the end of file when wanted is 0. */
+static int hear(struct start *s, char wanted, struct cop_error *err)
+{
+        struct pollfd p = {.fd = s->sync_fd, .events = POLLIN};
+        struct cop_error report = COP_ERROR_NULL;
+        usec_t deadline = cop_now(CLOCK_MONOTONIC) + START_TIMEOUT_MSEC * USEC_PER_MSEC;
+        int r;
+
+        do {
+                usec_t now = cop_now(CLOCK_MONOTONIC);
+                r = now >= deadline ? 0 : poll(&p, 1, (int)((deadline - now) / USEC_PER_MSEC) + 1);
+        } while (r < 0 && errno == EINTR);
+        if (r <= 0)
+                return cop_error_set(err, ETIMEDOUT, COP_ERR_start_failed, "setting up the sandbox took longer than %d s",
+                                     START_TIMEOUT_MSEC / 1000);
+        ssize_t n = recv(s->sync_fd, &report, sizeof(report), 0);
+        if (n == sizeof(report)) { /* still our own code that wrote it: nothing foreign has run in the child */
+                report.message[sizeof(report.message) - 1] = '\0';
+                return cop_error_set(err, report.errnum, report.code == COP_ERR_io_error ? COP_ERR_start_failed : report.code,
+                                     "%s", report.message);
+        }
+        if (wanted ? n == 1 && *(char *)&report == wanted : n == 0)
+                return 0;
+        return cop_error_set(err, EPIPE, COP_ERR_start_failed, "the first process of the sandbox died while it was set up");
+}
+
+static int run_start(struct cop_sandbox *sb, struct start *s, struct cop_error *err)
+{
+        bool born_inside = cop_cgroup_can_clone_into(&sb->cgroup);
+        int r = clone_child(sb, s, err);
+
+        if (r < 0)
+                return r;
+        s->child_sync_fd = cop_close(s->child_sync_fd); /* so that its death shows as end of file */
+        s->child_control_fd = cop_close(s->child_control_fd);
+        if ((r = map_ids(sb, s, err)) < 0 || (r = tell(s, COP_SYNC_MAPPED, err)) < 0)
+                return r;
+        r = cop_cgroup_add(&sb->cgroup, sb->pid, born_inside, err);
+        if (r < 0)
+                return r;
+        if ((r = hear(s, COP_SYNC_MOUNTED, err)) < 0 || (r = tell(s, COP_SYNC_EXECUTE, err)) < 0)
+                return r;
+        return hear(s, 0, err);
+}
+
+static int make_cgroup(struct cop_sandbox *sb, const struct cop_sandbox_spec *spec, struct cop_error *err)
+{
+        struct cop_cgroup_host host = {0};
+        int r = cop_cgroup_detect(&host, err);
+
+        if (r < 0)
+                return r;
+        r = cop_cgroup_create(&host, spec->cgroup, &sb->cgroup, err);
+        cop_cgroup_host_done(&host);
+        return r < 0 ? r : cop_cgroup_limits(&sb->cgroup, &spec->limits, err);
+}
+
+int cop_sandbox_start(const struct cop_sandbox_spec *spec, struct cop_sandbox **ret, struct cop_error *err)
+{
+        struct start s = {.spec = spec, .layers = COP_LAYERS_NULL, .ipc_fd = -EBADF, .cpu_fd = -EBADF, .init_fd = -EBADF,
+                          .sync_fd = -EBADF, .child_sync_fd = -EBADF, .child_control_fd = -EBADF};
+        struct cop_sandbox *sb = calloc(1, sizeof(*sb));
+        int r = check_spec(spec, err);
+
+        if (!sb)
+                return cop_error_errno(err, ENOMEM, "sandbox");
+        *sb = (struct cop_sandbox){.pidfd = -EBADF, .control_fd = -EBADF, .cgroup = COP_CGROUP_NULL};
+        if (r == 0)
+                r = make_cgroup(sb, spec, err);
+        if (r == 0)
+                r = open_sources(&s, err);
+        if (r == 0)
+                r = socket_pair(0, &s.sync_fd, &s.child_sync_fd, err);
+        if (r == 0)
+                r = socket_pair(0, &sb->control_fd, &s.child_control_fd, err);
+        if (r == 0 && cop_set_nonblock(sb->control_fd, 1) < 0)
+                r = cop_error_errno(err, errno, "control socket");
+        if (r == 0)
+                r = run_start(sb, &s, err);
+        start_done(&s);
+        if (r < 0) {
+                cop_sandbox_free(sb);
+                return r;
+        }
+        *ret = sb;
+        return 0;
+}
+
+pid_t cop_sandbox_pid(const struct cop_sandbox *sb)
+{
+        return sb->pid;
+}
+
+int cop_sandbox_control_fd(const struct cop_sandbox *sb)
+{
+        return sb->control_fd;
+}
+
+struct cop_cgroup *cop_sandbox_cgroup(struct cop_sandbox *sb)
+{
+        return &sb->cgroup;
+}
+
+void cop_sandbox_kill(struct cop_sandbox *sb)
+{
+        if (sb->pidfd >= 0)
+                syscall(SYS_pidfd_send_signal, sb->pidfd, SIGKILL, NULL, 0);
+}
+
+int cop_sandbox_remove(struct cop_sandbox *sb)
+{
+        int r = cop_cgroup_remove(&sb->cgroup);
+
+        if (r == -EBUSY)
+                cop_cgroup_kill(&sb->cgroup);
+        return r;
+}
+
+struct cop_sandbox *cop_sandbox_free(struct cop_sandbox *sb)
+{
+        usec_t deadline = cop_now(CLOCK_MONOTONIC) + 2 * USEC_PER_SEC;
+
+        if (!sb)
+                return NULL;
+        cop_sandbox_kill(sb);
+        if (sb->pid > 0) /* ECHILD when the caller has reaped it */
+                while (waitpid(sb->pid, NULL, 0) < 0 && errno == EINTR)
+                        ;
+        while (cop_sandbox_remove(sb) == -EBUSY && cop_now(CLOCK_MONOTONIC) < deadline)
+                nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        cop_cgroup_done(&sb->cgroup);
+        cop_close(sb->control_fd);
+        cop_close(sb->pidfd);
+        free(sb);
+        return NULL;
+}

@@ -1,0 +1,49 @@
+/* One sandbox: namespaces, layers, cgroup, and coppice-init in it.  The narrow interface behind which a second backend (a
+ * virtual machine per sandbox) can stand: start, control socket, kill, stats, limits, remove.
+ *
+ * A sandbox object belongs to one single-threaded process (the keeper), which must be the parent of init and stay alive:
+ * its death kills the sandbox.
+ */
+#pragma once
+
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+#include "sandbox/cgroup.h"
+
+#define COP_SANDBOX_IDS 65536u /* host uids and gids of one sandbox, from uid_base on */
+
+struct cop_sandbox_spec {
+        const char *const *lower; /* borrowed, as all strings here; read-only layers, topmost first */
+        size_t lower_count;
+        const char *upper;    /* folder with upper/ and work/ */
+        const char *ipc;      /* folder that is /run/coppice inside; NULL = none */
+        const char *hostname; /* NULL = "sandbox" */
+        const char *cgroup;   /* name below the coppice cgroup */
+        uint32_t uid_base;    /* >= 65536 */
+        struct cop_limits limits;
+        uint64_t nofile;       /* 0 = the default */
+        const char *init_path; /* host path of coppice-init */
+};
+
+struct cop_sandbox;
+
+/* Makes everything and executes init; returns when init's program runs, before it said READY.  Blocks for some
+ * milliseconds, at most 10 s.  On failure nothing is left.  Errors: start_failed, unsupported, bad_request, disk_full… */
+int cop_sandbox_start(const struct cop_sandbox_spec *spec, struct cop_sandbox **ret, struct cop_error *err);
+
+pid_t cop_sandbox_pid(const struct cop_sandbox *sb);     /* host pid of init; to be reaped by the caller */
+int cop_sandbox_control_fd(const struct cop_sandbox *sb); /* borrowed; SOCK_SEQPACKET to init, non-blocking */
+struct cop_cgroup *cop_sandbox_cgroup(struct cop_sandbox *sb); /* borrowed */
+
+/* SIGKILL to init and with it, by the end of the pid namespace, to everything inside.  Returns at once. */
+void cop_sandbox_kill(struct cop_sandbox *sb);
+/* After init was reaped: removes the cgroup.  0, or -EBUSY (try again shortly). */
+int cop_sandbox_remove(struct cop_sandbox *sb);
+/* Kills and removes what is left, waiting for it at most 2 s; returns NULL. */
+struct cop_sandbox *cop_sandbox_free(struct cop_sandbox *sb);
+static inline void cop_sandbox_freep(struct cop_sandbox **sb)
+{
+        *sb = cop_sandbox_free(*sb);
+}
