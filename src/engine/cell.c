@@ -24,7 +24,7 @@
 
 #define TIMEOUT_DEFAULT  (30 * USEC_PER_SEC)
 #define STATS_DEADLINE   (2 * USEC_PER_SEC)
-#define EXIT_GRACE       (1500 * USEC_PER_MSEC)
+#define EXIT_GRACE       (1500 * USEC_PER_MSEC) /* exit() ends the process within about a second */
 #define SANDBOX_LOG_TEXT 4096 /* bytes of a cell's code and streams that the sandbox's log repeats */
 
 /* -- making, freeing ------------------------------------------------------------------------------------------------------- */
@@ -101,6 +101,8 @@ static const char *final_status(struct cop_cell *cell)
                 return "interrupted";
         if (cell->reply == COP_EXECUTION_OK)
                 return "ok";
+        if (cell->reply == COP_EXECUTION_NO_REPLY && cell->adopted)
+                return "lost";
         return cell->reply == COP_EXECUTION_ABORTED ? "cancelled" : "error";
 }
 
@@ -181,14 +183,14 @@ void cop_cell_finish(struct cop_cell *cell)
                 recent->started = cell->row->started_at;
         }
         c->running = NULL;
-        bool exiting = cell->ask_exit && !c->end.set;
+        c->exiting = cell->ask_exit && !c->end.set;
         if (!cell->silent && !cell->no_history && cell->row->execution_count > 0)
                 c->row->execution_count = cell->row->execution_count;
         cell_free(cell);
         if (c->end.set) {
                 cop_context_replace_kernel(c);
         } else {
-                cop_context_set_state(c, exiting ? "restarting" : "idle");
+                cop_context_set_state(c, c->exiting ? "restarting" : "idle");
                 cop_context_run_next(c);
         }
 }
@@ -256,6 +258,7 @@ static void on_done(struct cop_execution *x, const struct cop_execution_result *
         struct cop_context *c = cell->context;
 
         cell->execution = NULL;
+        cell->replied = true;
         cell->timer = cop_source_free(cell->timer);
         cell->reply = result->status;
         cell->row->execution_count = result->execution_count;
@@ -291,9 +294,17 @@ static const struct cop_execution_events execution_events = {
         .done = on_done,
 };
 
-const struct cop_execution_events *cop_cell_execution_events(void)
+void cop_cell_resume(struct cop_cell *cell)
 {
-        return &execution_events;
+        struct cop_error err;
+
+        if (!cell->row->msg_id || cop_kernel_adopt_execution(cell->context->kernel, cell->row->msg_id, &execution_events, cell,
+                                                             &cell->execution, &err) < 0) {
+                cell->reply = COP_EXECUTION_NO_REPLY;
+                cop_cell_finish(cell);
+                return;
+        }
+        cop_cell_arm_limit(cell);
 }
 
 static void note_start(struct cop_cell *cell)

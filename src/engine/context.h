@@ -63,6 +63,7 @@ struct cop_context {
         struct cop_source *exit_timer; /* owned: exit() was called, the process must end soon */
         struct cop_op *remove_op;
         bool removing;
+        bool exiting; /* the code called exit(): the process is about to end */
 };
 
 enum cop_interrupt_cause {
@@ -86,7 +87,7 @@ struct cop_cell {
         json_t *state_lost;          /* owned: told by this cell */
         json_t *warnings;            /* owned array or NULL */
         json_t *user_expressions;    /* owned or NULL */
-        bool ask_exit, output_incomplete, adopted, input_open;
+        bool replied, ask_exit, adopted, input_open;
         enum cop_execution_status reply;
         uint64_t oom_kills_before;
         /* limit.c */
@@ -134,7 +135,8 @@ void cop_cells_abort(struct cop_context *c, const char *status, const struct cop
 void cop_cells_adopt(struct cop_context *c); /* daemon restart: rows that are queued or running */
 void cop_context_late_output(struct cop_context *c, const char *msg_id, const struct cop_output *o);
 struct cop_cell *cop_cell_find_live(struct cop_sandbox *sb, const char *id);
-const struct cop_execution_events *cop_cell_execution_events(void);
+/* The kernel of an adopted context answers: follow the cell that a former daemon sent to it. */
+void cop_cell_resume(struct cop_cell *cell);
 
 /* -- cell-view.c ----------------------------------------------------------------------------------------------------------- */
 

@@ -26,7 +26,6 @@
 #define KEEPER_DEADLINE  (30 * USEC_PER_SEC)
 #define KERNEL_READY_MAX (60 * USEC_PER_SEC)
 #define KERNEL_LOG_MAX   (1u << 20)
-#define EXIT_GRACE       (1500 * USEC_PER_MSEC) /* exit() ends the process within about a second */
 #define DATA_SLACK       (256ULL << 20)         /* RLIMIT_DATA over the memory limit: thread stacks, never touched arenas */
 
 static void on_kernel_ready(struct cop_kernel *k, const struct cop_kernel_info *info, void *userdata);
@@ -242,6 +241,7 @@ void cop_context_start_kernel(struct cop_context *c)
         cop_context_drop_kernel(c);
         c->end = (struct cop_kernel_end){0};
         c->kill_reason = NULL;
+        c->exiting = false;
         c->row->generation++;
         c->row->execution_count = 0;
         c->row->kernel_pid = 0;
@@ -283,12 +283,15 @@ static void on_kernel_ready(struct cop_kernel *k, const struct cop_kernel_info *
         c->start_failures = 0;
         if (info->language && (!c->row->language || strcmp(info->language, c->row->language) != 0))
                 replace_string(&c->row->language, info->language);
-        cop_context_set_state(c, "idle");
+        cop_context_set_state(c, c->running ? "busy" : "idle");
         _cleanup_json_ json_t *detail = json_pack("{s:s, s:I, s:I}", "context_id", c->row->id, "generation",
                                                   (json_int_t)c->row->generation, "kernel_pid", (json_int_t)c->row->kernel_pid);
         cop_engine_event(c->sandbox->engine, "kernel.started", c->sandbox->id, detail);
         cop_context_answer_waiting(c, NULL);
-        cop_context_run_next(c);
+        if (c->running)
+                cop_cell_resume(c->running);
+        else
+                cop_context_run_next(c);
 }
 
 static void on_kernel_failed(struct cop_kernel *k, const struct cop_error *error, void *userdata)
@@ -414,7 +417,7 @@ void cop_context_replace_kernel(struct cop_context *c)
 void cop_context_kernel_ended(struct cop_context *c, struct cop_msg *event)
 {
         uint64_t kills = cop_msg_u64_or(event, COP_TAG_OOM_KILLS, 0), known = c->sandbox->oom_kills;
-        bool was_ready = strcmp(c->row->state, "idle") == 0 || strcmp(c->row->state, "busy") == 0;
+        bool starting = !c->exiting && (strcmp(c->row->state, "starting") == 0 || strcmp(c->row->state, "restarting") == 0);
 
         if (c->end.set)
                 return;
@@ -426,7 +429,7 @@ void cop_context_kernel_ended(struct cop_context *c, struct cop_msg *event)
                 known = MIN_OF(known, c->running->oom_kills_before);
         c->end.oom = !c->kill_reason && WIFSIGNALED(c->end.status) && WTERMSIG(c->end.status) == SIGKILL && kills > known;
         c->end.reason = c->kill_reason ? c->kill_reason : c->end.oom ? "oom" : "died";
-        if (c->running && c->running->ask_exit)
+        if (c->exiting || (c->running && c->running->ask_exit))
                 c->end.reason = "exit";
         c->exit_timer = cop_source_free(c->exit_timer);
 
@@ -434,7 +437,7 @@ void cop_context_kernel_ended(struct cop_context *c, struct cop_msg *event)
                 cop_context_free(c);
                 return;
         }
-        if (!was_ready && !c->running) {
+        if (starting && !c->running) {
                 _cleanup_free_ char *tail = log_tail(c, 600);
                 struct cop_error err;
                 cop_error_set(&err, ECHILD, COP_ERR_kernel_start_failed, "ended before it was ready (status %d)%s%s", c->end.status,
@@ -443,8 +446,10 @@ void cop_context_kernel_ended(struct cop_context *c, struct cop_msg *event)
                 start_failed(c, &err);
                 return;
         }
-        if (c->running && c->running->execution && c->kernel)
-                cop_kernel_died(c->kernel); /* delivers the rest, then the cell's done() goes on */
-        else if (!c->running)
+        if (!c->running)
                 cop_context_replace_kernel(c);
+        else if (c->running->execution && c->kernel)
+                cop_kernel_died(c->kernel); /* delivers the rest, then the cell's done() goes on */
+        else if (!c->running->replied)
+                cop_cell_finish(c->running); /* taken over from a former daemon, but never reached */
 }
