@@ -1,6 +1,7 @@
 #include "buf.h"
 
 #include <errno.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,9 +18,17 @@ void cop_buf_done(struct cop_buf *b)
         *b = COP_BUF(b->max);
 }
 
+/* One byte is kept for the NUL, whatever the caller allows. */
+static size_t limit_of(const struct cop_buf *b)
+{
+        return b->max < SIZE_MAX ? b->max : SIZE_MAX - 1;
+}
+
 int cop_buf_reserve(struct cop_buf *b, size_t n)
 {
-        if (n > b->max || b->len > b->max - n)
+        size_t limit = limit_of(b);
+
+        if (n > limit || b->len > limit - n)
                 return -EMSGSIZE;
         size_t need = b->len + n + 1;
         if (need <= b->allocated)
@@ -27,8 +36,8 @@ int cop_buf_reserve(struct cop_buf *b, size_t n)
         size_t want = b->allocated ? b->allocated : 64;
         while (want < need)
                 want += want / 2 + 1;
-        if (want > b->max + 1)
-                want = b->max + 1;
+        if (want > limit + 1)
+                want = limit + 1;
         char *data = realloc(b->data, want);
         if (!data)
                 return -ENOMEM;
@@ -102,7 +111,7 @@ char *cop_buf_take(struct cop_buf *b)
 
 ssize_t cop_buf_read(struct cop_buf *b, int fd, size_t chunk)
 {
-        size_t room = b->max - b->len;
+        size_t room = limit_of(b) - b->len;
 
         if (chunk > room)
                 chunk = room;

@@ -1,7 +1,7 @@
 /* A growing byte buffer with a mandatory maximum.
  *
- * Lifecycle: cop_buf_init(&b, max) or COP_BUF(max); cop_buf_done(&b) frees.  Data is at b.data, b.len bytes, followed by
- * a NUL that is not counted (once anything was added).  Adding past max changes nothing and gives -EMSGSIZE.
+ * Lifecycle: cop_buf_init(&b, max) or COP_BUF(max); cop_buf_done(&b) frees.  Data is at b.data, b.len bytes, followed
+ * by a NUL that is not counted (once anything was added).  Adding past max changes nothing and gives -EMSGSIZE.
  */
 #pragma once
 

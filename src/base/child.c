@@ -118,6 +118,10 @@ int cop_child_spawn(const struct cop_child_spec *spec, pid_t *ret_pid, struct co
 
         if (spec->fd_count > MAX_FDS)
                 return cop_error_set(err, EINVAL, COP_ERR_internal, "too many descriptors for %s", spec->path);
+        for (size_t i = 0; i < spec->fd_count; i++)
+                if (spec->fds[i].target < 0 || spec->fds[i].target >= PARKING)
+                        return cop_error_set(err, EINVAL, COP_ERR_internal, "descriptor %d for %s: not within 0 … %d",
+                                             spec->fds[i].target, spec->path, PARKING - 1);
         if (pipe2(fds, O_CLOEXEC) < 0)
                 return cop_error_errno(err, errno, "pipe");
         read_fd = fds[0];

@@ -8,21 +8,21 @@
 
 struct cop_child_fd {
         int source; /* borrowed; a descriptor of the parent */
-        int target; /* its number in the child */
+        int target; /* its number in the child, below 64 */
 };
 
 struct cop_child_spec {
-        const char *path;           /* program, no PATH search */
-        const char *const *argv;    /* NULL-terminated */
-        const char *const *env;     /* NULL-terminated; NULL = inherit */
-        const char *cwd;            /* NULL = inherit */
+        const char *path;               /* program, no PATH search */
+        const char *const *argv;        /* NULL-terminated */
+        const char *const *env;         /* NULL-terminated; NULL = inherit */
+        const char *cwd;                /* NULL = inherit */
         const struct cop_child_fd *fds; /* 0, 1, 2 not named here are /dev/null */
-        size_t fd_count;            /* at most 16 */
-        bool new_session;           /* setsid() */
-        bool detached;              /* double fork: the program is no child of ours and outlives us; no pid to wait for */
-        int death_signal;           /* PR_SET_PDEATHSIG; 0 = none; not with detached */
+        size_t fd_count;                /* at most 16 */
+        bool new_session;               /* setsid() */
+        bool detached;    /* double fork: the program is no child of ours and outlives us; no pid to wait for */
+        int death_signal; /* PR_SET_PDEATHSIG; 0 = none; not with detached */
 };
 
-/* Starts it and reports a failed exec as an error (through a close-on-exec pipe).  *ret_pid (may be NULL) is the program's
- * pid, to be reaped by the caller unless detached.  Signal mask and handlers are reset. */
+/* Starts it and reports a failed exec as an error (through a close-on-exec pipe).  *ret_pid (may be NULL) is the
+ * program's pid, to be reaped by the caller unless detached.  Signal mask and handlers are reset. */
 int cop_child_spawn(const struct cop_child_spec *spec, pid_t *ret_pid, struct cop_error *err);

@@ -8,7 +8,7 @@
 typedef uint64_t usec_t;
 
 #define USEC_INFINITY UINT64_MAX
-#define USEC_PER_SEC  1000000ULL
+#define USEC_PER_SEC 1000000ULL
 #define USEC_PER_MSEC 1000ULL
 
 /* clock_gettime in microseconds: CLOCK_MONOTONIC for durations and deadlines, CLOCK_REALTIME for what users see. */

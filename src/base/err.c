@@ -16,14 +16,30 @@ static const struct {
 #undef X
 };
 
-__attribute__((format(printf, 4, 0))) static void fill(struct cop_error *err, int errnum, enum cop_err_code code, const char *format, va_list ap)
+/* Messages go into JSON: a character that was cut (%.100s) or foreign bytes become '?', in place and without memory. */
+static void make_valid(char *s)
+{
+        cop_utf8_trim(s);
+        for (size_t n = strlen(s); n > 0;) {
+                size_t len = cop_utf8_sequence(s, n);
+                if (len == 0) {
+                        *s = '?';
+                        len = 1;
+                }
+                s += len;
+                n -= len;
+        }
+}
+
+__attribute__((format(printf, 4, 0))) static void fill(struct cop_error *err, int errnum, enum cop_err_code code,
+                                                       const char *format, va_list ap)
 {
         if (!err)
                 return;
         err->errnum = errnum;
         err->code = code;
         vsnprintf(err->message, sizeof(err->message), format, ap);
-        cop_utf8_trim(err->message);
+        make_valid(err->message);
 }
 
 int cop_error_set(struct cop_error *err, int errnum, enum cop_err_code code, const char *format, ...)
@@ -86,7 +102,7 @@ int cop_error_wrap(struct cop_error *err, int r, const char *format, ...)
         int n = snprintf(err->message, sizeof(err->message), "%.300s: ", context);
         if (n > 0 && (size_t)n < sizeof(err->message))
                 snprintf(err->message + n, sizeof(err->message) - (size_t)n, "%s", old);
-        cop_utf8_trim(err->message);
+        make_valid(err->message);
         return r;
 }
 

@@ -20,13 +20,14 @@ enum cop_err_code {
 #define COP_ERROR_MESSAGE_MAX 1000
 
 struct cop_error {
-        int errnum;             /* positive errno, never 0 once set */
+        int errnum; /* positive errno, never 0 once set */
         enum cop_err_code code;
         char message[COP_ERROR_MESSAGE_MAX];
 };
 
-/* Fills *err and returns -errnum, so that `return cop_error_set(err, ENOENT, COP_ERR_…, "…")` is the usual form.  errnum
- * must be positive; 0 is turned into EIO.  Messages are cut at COP_ERROR_MESSAGE_MAX - 1 bytes, at a UTF-8 border. */
+/* Fills *err and returns -errnum, so that `return cop_error_set(err, ENOENT, COP_ERR_…, "…")` is the usual form. errnum
+ * must be positive; 0 is turned into EIO.  Messages are cut at COP_ERROR_MESSAGE_MAX - 1 bytes, at a UTF-8 border, and
+ * are always valid UTF-8: other bytes become '?'. */
 int cop_error_set(struct cop_error *err, int errnum, enum cop_err_code code, const char *format, ...)
         __attribute__((format(printf, 4, 5)));
 

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,16 +19,17 @@
 
 int cop_open_beneath(int root_fd, const char *path, int flags, mode_t mode, int nofollow, struct cop_error *err)
 {
+        bool creates = (flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE; /* O_TMPFILE contains O_DIRECTORY */
         struct open_how how = {
                 .flags = (uint64_t)(flags | O_CLOEXEC),
-                .mode = flags & (O_CREAT | O_TMPFILE) ? mode : 0,
+                .mode = creates ? mode : 0,
                 .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | (nofollow ? RESOLVE_NO_SYMLINKS : 0),
         };
-        int fd;
+        int fd, tries = 0;
 
-        do /* EAGAIN: a rename raced with a .. in the path */
+        do /* EAGAIN: a rename raced with a .. in the path.  Who owns the tree may go on renaming for ever. */
                 fd = (int)syscall(SYS_openat2, root_fd, path, &how, sizeof(how));
-        while (fd < 0 && (errno == EINTR || errno == EAGAIN));
+        while (fd < 0 && (errno == EINTR || (errno == EAGAIN && tries++ < 100)));
         if (fd < 0)
                 return cop_error_errno(err, errno, "opening %s", path);
         return fd;
@@ -137,6 +139,8 @@ int cop_mkdir_p(const char *path, mode_t mode, struct cop_error *err)
 
         if (!copy)
                 return cop_error_errno(err, ENOMEM, "creating %s", path);
+        if (!*path)
+                return cop_error_errno(err, ENOENT, "creating a folder without a name");
         for (char *p = copy + 1;; p++) {
                 if (*p != '/' && *p != '\0')
                         continue;
@@ -180,7 +184,8 @@ static int empty_folder(int dir_fd, dev_t dev, int depth)
                         continue;
                 if (errno != ENOTEMPTY && errno != EEXIST)
                         return -errno;
-                _cleanup_close_ int sub = openat(dir_fd, entry->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+                _cleanup_close_ int sub =
+                        openat(dir_fd, entry->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
                 struct stat st;
                 if (sub < 0 || fstat(sub, &st) < 0)
                         return -errno;

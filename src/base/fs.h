@@ -11,7 +11,8 @@
  * RESOLVE_NO_SYMLINKS when nofollow): a link or .. cannot lead outside.  Kernel >= 5.6.  Returns the descriptor. */
 int cop_open_beneath(int root_fd, const char *path, int flags, mode_t mode, int nofollow, struct cop_error *err);
 
-/* Reads a whole file of at most `max` bytes (-EFBIG beyond) into a malloc'd NUL-terminated string. at_fd may be AT_FDCWD. */
+/* Reads a whole file of at most `max` bytes (-EFBIG beyond) into a malloc'd NUL-terminated string. at_fd may be
+ * AT_FDCWD. */
 int cop_read_file(int at_fd, const char *path, size_t max, char **ret_text, size_t *ret_len, struct cop_error *err);
 /* One line/number files of proc, sysfs and cgroupfs: as cop_read_file with trailing white space removed, max 4 KiB. */
 int cop_read_word(int at_fd, const char *path, char **ret_text, struct cop_error *err);

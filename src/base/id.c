@@ -1,5 +1,6 @@
 #include "id.h"
 
+#include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,8 +12,10 @@ static void random_bytes(void *p, size_t n)
 
         while (n > 0) {
                 ssize_t got = getrandom(bytes, n, 0);
+                if (got < 0 && errno != EINTR)
+                        abort();
                 if (got < 0)
-                        continue; /* EINTR only: the pool is initialised long before us */
+                        continue;
                 bytes += got;
                 n -= (size_t)got;
         }

@@ -1,9 +1,9 @@
 #include "json.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "cleanup.h"
 #include "utf8.h"
 
 int cop_json_parse(const char *text, size_t n, bool allow_nul, json_t **ret, struct cop_error *err)
@@ -76,11 +76,11 @@ int cop_json_get_seconds(json_t *object, const char *key, usec_t max, usec_t *re
         if (!value)
                 return 0;
         double seconds = json_is_number(value) ? json_number_value(value) : -1;
-        if (!(seconds >= 0) || seconds * 1e6 > (double)max)
+        double limit = MIN_OF((double)max, 0x1p62);
+        if (!(seconds >= 0) || seconds * 1e6 > limit)
                 return cop_error_set(err, EINVAL, COP_ERR_bad_request,
-                                     "field \"%s\": expected a number of seconds from 0 to %.0f", key,
-                                     (double)max / 1e6);
-        *ret = (usec_t)llround(seconds * 1e6);
+                                     "field \"%s\": expected a number of seconds from 0 to %g", key, limit / 1e6);
+        *ret = (usec_t)(seconds * 1e6 + 0.5);
         return 1;
 }
 
@@ -119,7 +119,7 @@ int cop_json_get_strings(json_t *object, const char *key, size_t max_entries, js
         if (json_object_size(map) > max_entries)
                 return cop_error_set(err, EINVAL, COP_ERR_bad_request, "field \"%s\": more than %zu entries", key,
                                      max_entries);
-        json_object_foreach(map, name, value)
+        json_object_foreach (map, name, value)
                 if (!json_is_string(value))
                         return cop_error_set(err, EINVAL, COP_ERR_bad_request, "field \"%s.%.100s\": expected a string",
                                              key, name);
@@ -134,7 +134,7 @@ int cop_json_check_keys(json_t *object, const char *const *allowed, struct cop_e
 
         if (!json_is_object(object))
                 return cop_error_set(err, EINVAL, COP_ERR_bad_request, "expected a JSON object");
-        json_object_foreach(object, key, value) {
+        json_object_foreach (object, key, value) {
                 const char *const *a = allowed;
                 while (*a && strcmp(*a, key) != 0)
                         a++;

@@ -9,8 +9,8 @@
 #include "clock.h"
 #include "err.h"
 
-/* Parses a whole body of n bytes: strict JSON, duplicate keys refused, depth limited by jansson (2048), NUL inside strings
- * allowed only with allow_nul.  Errors are bad_request with line and column. */
+/* Parses a whole body of n bytes: strict JSON, duplicate keys refused, depth limited by jansson (2048), NUL inside
+ * strings allowed only with allow_nul.  Errors are bad_request with line and column. */
 int cop_json_parse(const char *text, size_t n, bool allow_nul, json_t **ret, struct cop_error *err);
 
 int cop_json_get_str(json_t *object, const char *key, const char **ret, struct cop_error *err); /* borrowed */

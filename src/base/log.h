@@ -16,11 +16,11 @@ enum cop_log_level cop_log_max_level(void);
 
 void cop_log(enum cop_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-#define cop_log_debug(...)                                    \
-        do {                                                  \
-                if (cop_log_max_level() >= COP_LOG_DEBUG)     \
-                        cop_log(COP_LOG_DEBUG, __VA_ARGS__);  \
+#define cop_log_debug(...)                                   \
+        do {                                                 \
+                if (cop_log_max_level() >= COP_LOG_DEBUG)    \
+                        cop_log(COP_LOG_DEBUG, __VA_ARGS__); \
         } while (0)
-#define cop_log_info(...)    cop_log(COP_LOG_INFO, __VA_ARGS__)
+#define cop_log_info(...) cop_log(COP_LOG_INFO, __VA_ARGS__)
 #define cop_log_warning(...) cop_log(COP_LOG_WARNING, __VA_ARGS__)
-#define cop_log_error(...)   cop_log(COP_LOG_ERROR, __VA_ARGS__)
+#define cop_log_error(...) cop_log(COP_LOG_ERROR, __VA_ARGS__)

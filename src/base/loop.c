@@ -55,8 +55,10 @@ struct cop_loop {
         int epoll_fd; /* owned */
         struct cop_source *sources;
         struct cop_source *graveyard;
-        struct cop_source **heap; /* owned array of borrowed timers */
+        struct cop_source *defer_next; /* where run_deferred goes on; kept valid by cop_source_free */
+        struct cop_source **heap;      /* owned array of borrowed timers */
         size_t heap_len, heap_allocated;
+        size_t timers; /* all that exist, armed or not */
         size_t defer_enabled;
         uint64_t turn;
         usec_t now;
@@ -120,12 +122,9 @@ static void heap_remove(struct cop_loop *loop, struct cop_source *s)
 static int heap_room(struct cop_loop *loop)
 {
         /* Room for every timer that exists is made when it is created, so arming one cannot fail. */
-        size_t timers = 1;
-        for (struct cop_source *s = loop->sources; s; s = s->next)
-                timers += s->kind == SOURCE_TIMER;
-        if (timers <= loop->heap_allocated)
+        if (loop->timers <= loop->heap_allocated)
                 return 0;
-        size_t want = timers * 2;
+        size_t want = loop->timers * 2;
         struct cop_source **heap = reallocarray(loop->heap, want, sizeof(*heap));
         if (!heap)
                 return -ENOMEM;
@@ -198,10 +197,14 @@ struct cop_source *cop_source_free(struct cop_source *s)
                 epoll_ctl(loop->epoll_fd, EPOLL_CTL_DEL, s->fd, NULL);
         if (s->kind == SOURCE_CHILD || s->kind == SOURCE_SIGNAL)
                 s->fd = cop_close(s->fd);
-        if (s->kind == SOURCE_TIMER)
+        if (s->kind == SOURCE_TIMER) {
                 heap_remove(loop, s);
+                loop->timers--;
+        }
         if (s->kind == SOURCE_DEFER && s->enabled)
                 loop->defer_enabled--;
+        if (loop->defer_next == s)
+                loop->defer_next = s->next;
         if (s->prev)
                 s->prev->next = s->next;
         else
@@ -233,6 +236,7 @@ static struct cop_source *source_new(struct cop_loop *loop, enum source_kind kin
         if (loop->sources)
                 loop->sources->prev = s;
         loop->sources = s;
+        loop->timers += kind == SOURCE_TIMER;
         return s;
 }
 
@@ -328,6 +332,8 @@ int cop_loop_add_defer(struct cop_loop *loop, cop_defer_fn fn, void *userdata, s
 
 int cop_source_set_events(struct cop_source *s, uint32_t events)
 {
+        if (s->dead)
+                return -EBADF;
         if (events == s->events && (events == 0 || s->in_epoll))
                 return 0;
         if (events == 0) {
@@ -345,9 +351,11 @@ void cop_source_set_time(struct cop_source *s, usec_t when)
 {
         struct cop_loop *loop = s->loop;
 
+        if (s->dead)
+                return;
         heap_remove(loop, s);
-        s->when = when;
-        s->armed_turn = loop->turn;
+        /* Armed for the past by a callback: due in the next turn, so that timers which arm each other starve nobody. */
+        s->when = loop->dispatching ? MAX_OF(when, cop_usec_add(loop->now, 1)) : when;
         if (when == USEC_INFINITY)
                 return;
         heap_place(loop, loop->heap_len++, s);
@@ -370,14 +378,11 @@ void cop_source_set_enabled(struct cop_source *s, int enabled)
 
 static void run_timers(struct cop_loop *loop)
 {
-        /* A timer re-armed for the past during this turn waits for the next one: no starvation. */
         while (loop->heap_len && loop->heap[0]->when <= loop->now && !loop->quit) {
                 struct cop_source *s = loop->heap[0];
                 heap_remove(loop, s);
                 s->when = USEC_INFINITY;
                 s->fn.timer(s, loop->now, s->userdata);
-                if (!s->dead && s->heap_index != NOT_IN_HEAP && s->when <= loop->now)
-                        cop_source_set_time(s, loop->now + 1);
         }
 }
 
@@ -388,10 +393,15 @@ static void dispatch_fd(struct cop_source *s, uint32_t revents)
 
         switch (s->kind) {
         case SOURCE_IO:
-                s->fn.io(s, s->fd, revents, s->userdata);
+                /* An earlier callback of this turn may have asked for less than what epoll has already told. */
+                revents &= s->events | EPOLLERR | EPOLLHUP;
+                if (s->in_epoll && revents)
+                        s->fn.io(s, s->fd, revents, s->userdata);
                 break;
         case SOURCE_CHILD:
-                if (waitid(P_PID, (id_t)s->pid, &si, WEXITED | WNOHANG) < 0 || si.si_pid == 0)
+                /* ECHILD: somebody else reaped it. Told with an empty siginfo, or the pidfd would stay ready for ever.
+                 */
+                if (waitid(P_PID, (id_t)s->pid, &si, WEXITED | WNOHANG) == 0 && si.si_pid == 0)
                         break;
                 epoll_ctl(s->loop->epoll_fd, EPOLL_CTL_DEL, s->fd, NULL);
                 s->in_epoll = false;
@@ -411,15 +421,12 @@ static void run_deferred(struct cop_loop *loop)
 {
         if (loop->defer_enabled == 0)
                 return;
-        for (struct cop_source *s = loop->sources, *next; s && !loop->quit; s = next) {
-                next = s->next;
-                if (s->kind != SOURCE_DEFER || s->dead || !s->enabled || s->armed_turn == loop->turn)
-                        continue;
-                s->fn.defer(s, s->userdata);
-                /* The callback may have freed the neighbour: its links are then stale, so start over next turn. */
-                if (next && next->dead)
-                        break;
+        for (struct cop_source *s = loop->sources; s && !loop->quit; s = loop->defer_next) {
+                loop->defer_next = s->next;
+                if (s->kind == SOURCE_DEFER && s->enabled && s->armed_turn != loop->turn)
+                        s->fn.defer(s, s->userdata);
         }
+        loop->defer_next = NULL;
 }
 
 int cop_loop_turn(struct cop_loop *loop, usec_t max_wait)
@@ -433,8 +440,7 @@ int cop_loop_turn(struct cop_loop *loop, usec_t max_wait)
         else if (loop->heap_len)
                 wait = MIN_OF(wait, loop->heap[0]->when > loop->now ? loop->heap[0]->when - loop->now : 0);
 
-        struct timespec ts = {.tv_sec = (time_t)(wait / USEC_PER_SEC),
-                              .tv_nsec = (long)(wait % USEC_PER_SEC) * 1000};
+        struct timespec ts = {.tv_sec = (time_t)(wait / USEC_PER_SEC), .tv_nsec = (long)(wait % USEC_PER_SEC) * 1000};
         int n = epoll_pwait2(loop->epoll_fd, events, MAX_EVENTS, wait == USEC_INFINITY ? NULL : &ts, NULL);
         if (n < 0 && errno != EINTR)
                 return -errno;

@@ -40,10 +40,12 @@ usec_t cop_loop_now(struct cop_loop *loop);
 /* events: EPOLLIN | EPOLLOUT | EPOLLET …; fd is borrowed and must outlive the source. */
 int cop_loop_add_io(struct cop_loop *loop, int fd, uint32_t events, cop_io_fn fn, void *userdata,
                     struct cop_source **ret_source, struct cop_error *err);
-/* Calls fn once at CLOCK_MONOTONIC time `when`; then the timer rests until set again.  USEC_INFINITY: resting. */
+/* Calls fn once at CLOCK_MONOTONIC time `when`; then the timer rests until set again.  USEC_INFINITY: resting.  A timer
+ * armed for the past from within a callback is due in the next turn. */
 int cop_loop_add_timer(struct cop_loop *loop, usec_t when, cop_timer_fn fn, void *userdata,
                        struct cop_source **ret_source, struct cop_error *err);
-/* Waits for a direct child with waitid(WEXITED) and reaps it; calls fn once. */
+/* Waits for a direct child with waitid(WEXITED) and reaps it; calls fn once.  When somebody else reaped it first,
+ * si_code and si_status are 0. */
 int cop_loop_add_child(struct cop_loop *loop, pid_t pid, cop_child_fn fn, void *userdata,
                        struct cop_source **ret_source, struct cop_error *err);
 /* Blocks signo for the thread and delivers it here. */

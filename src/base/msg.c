@@ -262,7 +262,7 @@ int cop_msg_send(int socket_fd, struct cop_msg *m)
         struct iovec iov[2] = {{&h, sizeof(h)}, {m->fields.data, m->fields.len}};
         struct msghdr msg = {.msg_iov = iov, .msg_iovlen = 2};
 
-        if (m->failed)
+        if (m->failed || sizeof(h) + m->fields.len > COP_MSG_MAX)
                 return -E2BIG;
         if (m->fd_count > 0) {
                 msg.msg_control = &control;
@@ -320,7 +320,8 @@ int cop_msg_recv(int socket_fd, struct cop_msg *ret)
         if (!packet && !(packet = malloc(COP_MSG_MAX + 1)))
                 return -ENOMEM;
         struct iovec iov = {packet, COP_MSG_MAX + 1};
-        struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
+        struct msghdr msg = {
+                .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
         ssize_t n;
         do
                 n = recvmsg(socket_fd, &msg, MSG_CMSG_CLOEXEC);

@@ -2,7 +2,6 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +17,8 @@ int cop_parse_u64(const char *s, uint64_t *ret)
         for (; *s; s++) {
                 if (*s < '0' || *s > '9')
                         return -EINVAL;
-                if (__builtin_mul_overflow(value, 10, &value) || __builtin_add_overflow(value, (uint64_t)(*s - '0'), &value))
+                if (__builtin_mul_overflow(value, 10, &value) ||
+                    __builtin_add_overflow(value, (uint64_t)(*s - '0'), &value))
                         return -ERANGE;
         }
         *ret = value;
@@ -66,17 +66,20 @@ int cop_parse_size(const char *s, uint64_t *ret_bytes)
         int r = parse_decimal(s, &value, &rest);
         if (r < 0)
                 return r;
+        bool binary = false;
         if (*rest && *rest != 'B') {
                 const char *unit = strchr(units, toupper((unsigned char)*rest));
                 if (!unit)
                         return -EINVAL;
                 factor = (double)(1ULL << (10 * (unit - units + 1)));
                 rest++;
-                if (*rest == 'i' && rest[1] == 'B')
-                        rest++;
+                binary = *rest == 'i';
+                rest += binary;
         }
         if (*rest == 'B')
                 rest++;
+        else if (binary)
+                return -EINVAL;
         if (*rest)
                 return -EINVAL;
         value *= factor;
@@ -104,7 +107,7 @@ int cop_parse_duration(const char *s, usec_t *ret)
                 value *= units[i].usec;
                 if (value >= (double)(1ULL << 62))
                         return -ERANGE;
-                *ret = (usec_t)llround(value);
+                *ret = (usec_t)(value + 0.5);
                 return 0;
         }
         return -EINVAL;
@@ -138,10 +141,14 @@ bool cop_id_valid(const char *s, const char *prefix, size_t n)
 
 bool cop_name_valid(const char *s)
 {
+        static const char *const id_prefixes[] = {"sb_", "im_", "ctx_", "cell_", "cmd_", "nd_"};
         size_t n = strlen(s);
 
-        if (n == 0 || n > 63 || !isalnum((unsigned char)s[0]) || strncmp(s, "sb_", 3) == 0)
+        if (n == 0 || n > 63 || !isalnum((unsigned char)s[0]))
                 return false;
+        for (size_t i = 0; i < ELEMENTSOF(id_prefixes); i++)
+                if (strncmp(s, id_prefixes[i], strlen(id_prefixes[i])) == 0)
+                        return false;
         for (; *s; s++)
                 if (!isalnum((unsigned char)*s) && !strchr("._-", *s))
                         return false;

@@ -22,7 +22,7 @@ int cop_parse_duration(const char *s, usec_t *ret);
 char *cop_format_size(uint64_t bytes, char buf[static COP_SIZE_MAX]);
 
 /* A sandbox, image, snapshot or context name: 1-63 of [A-Za-z0-9._-], first one a letter or digit.  Names that look
- * like ids (sb_…) are refused so that a reference is never ambiguous. */
+ * like ids (sb_…, im_…) are refused so that a reference is never ambiguous. */
 bool cop_name_valid(const char *s);
 /* prefix + exactly n of [a-z0-9]. */
 bool cop_id_valid(const char *s, const char *prefix, size_t n);
