@@ -9,6 +9,7 @@
 #include "base/utf8.h"
 
 #define CHUNK_MAX 65536 /* text items are merged up to this; the tail is dropped in such pieces or less */
+#define ITEMS_MAX 8192  /* text items of one stream in head and in tail each: streams that alternate byte by byte cost no more */
 
 enum zone {
         ZONE_HEAD,
@@ -29,6 +30,7 @@ struct item {
 struct stream_state {
         uint64_t bytes; /* all that came */
         size_t head, tail;
+        unsigned items[2]; /* by zone: head, tail */
         uint64_t dropped;
 };
 
@@ -66,6 +68,8 @@ static void remove_item(struct cop_outputs *o, struct item *item)
         if (item->zone == ZONE_RICH) {
                 o->rich_bytes -= item->size;
                 o->rich_count--;
+        } else if (item->stream) {
+                o->streams[item->stream].items[item->zone]--;
         }
         cop_buf_done(&item->text);
         json_decref(item->object);
@@ -118,11 +122,14 @@ static void append_text(struct cop_outputs *o, enum cop_stream stream, enum zone
                         part = MIN_OF(n, (size_t)CHUNK_MAX);
                 if (!item || item->stream != stream || item->zone != zone || item->text.len + part > CHUNK_MAX)
                         item = append_item(o, zone, at);
+                if (item && !item->stream) {
+                        item->stream = stream;
+                        s->items[zone]++;
+                }
                 if (!item || cop_buf_add(&item->text, text, part) < 0) {
                         s->dropped += n; /* out of memory: told as dropped */
                         return;
                 }
-                item->stream = stream;
                 if (zone == ZONE_HEAD)
                         s->head += part;
                 else
@@ -138,11 +145,11 @@ static void trim_tail(struct cop_outputs *o, enum cop_stream stream)
         struct stream_state *s = &o->streams[stream];
         size_t limit = o->stream_max - o->stream_max / 2;
 
-        for (struct item *item = o->first, *next; item && s->tail > limit; item = next) {
+        for (struct item *item = o->first, *next; item && (s->tail > limit || s->items[ZONE_TAIL] > ITEMS_MAX); item = next) {
                 next = item->next;
                 if (item->stream != stream || item->zone != ZONE_TAIL)
                         continue;
-                size_t over = s->tail - limit;
+                size_t over = s->tail > limit ? s->tail - limit : item->text.len;
                 if (over < item->text.len) {
                         /* To the next character's start, so the tail begins with a whole one. */
                         while (over < item->text.len && ((unsigned char)item->text.data[over] & 0xC0) == 0x80)
@@ -167,7 +174,7 @@ static void add_text(struct cop_outputs *o, const struct cop_output *out)
         size_t room = o->stream_max / 2 - s->head, head = 0;
 
         s->bytes += out->text_len;
-        if (s->tail == 0 && s->dropped == 0 && room > 0) {
+        if (s->tail == 0 && s->dropped == 0 && room > 0 && s->items[ZONE_HEAD] < ITEMS_MAX) {
                 head = out->text_len <= room ? out->text_len : cop_utf8_cut(out->text, room);
                 append_text(o, stream, ZONE_HEAD, out->text, head, at);
         }
