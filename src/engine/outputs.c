@@ -30,7 +30,8 @@ struct item {
 struct stream_state {
         uint64_t bytes; /* all that came */
         size_t head, tail;
-        unsigned items[2]; /* by zone: head, tail */
+        unsigned items[2];       /* by zone: head, tail */
+        struct item *first_tail; /* where trimming goes on, so that it never walks over the head again */
         uint64_t dropped;
 };
 
@@ -125,6 +126,8 @@ static void append_text(struct cop_outputs *o, enum cop_stream stream, enum zone
                 if (item && !item->stream) {
                         item->stream = stream;
                         s->items[zone]++;
+                        if (zone == ZONE_TAIL && !s->first_tail)
+                                s->first_tail = item;
                 }
                 if (!item || cop_buf_add(&item->text, text, part) < 0) {
                         s->dropped += n; /* out of memory: told as dropped */
@@ -145,7 +148,7 @@ static void trim_tail(struct cop_outputs *o, enum cop_stream stream)
         struct stream_state *s = &o->streams[stream];
         size_t limit = o->stream_max - o->stream_max / 2;
 
-        for (struct item *item = o->first, *next; item && (s->tail > limit || s->items[ZONE_TAIL] > ITEMS_MAX); item = next) {
+        for (struct item *item = s->first_tail, *next; item && (s->tail > limit || s->items[ZONE_TAIL] > ITEMS_MAX); item = next) {
                 next = item->next;
                 if (item->stream != stream || item->zone != ZONE_TAIL)
                         continue;
@@ -154,16 +157,20 @@ static void trim_tail(struct cop_outputs *o, enum cop_stream stream)
                         /* To the next character's start, so the tail begins with a whole one. */
                         while (over < item->text.len && ((unsigned char)item->text.data[over] & 0xC0) == 0x80)
                                 over++;
-                        cop_buf_consume(&item->text, over);
                 } else {
                         over = item->text.len;
-                        cop_buf_clear(&item->text);
                 }
+                cop_buf_consume(&item->text, over);
                 s->tail -= over;
                 s->dropped += over;
-                if (item->text.len == 0)
+                s->first_tail = item;
+                if (item->text.len == 0) {
+                        s->first_tail = next;
                         remove_item(o, item);
+                }
         }
+        while (s->first_tail && (s->first_tail->stream != stream || s->first_tail->zone != ZONE_TAIL))
+                s->first_tail = s->first_tail->next;
 }
 
 static void add_text(struct cop_outputs *o, const struct cop_output *out)
