@@ -22,6 +22,7 @@ struct item {
         enum zone zone;
         enum cop_stream stream; /* 0 for rich ones */
         struct cop_buf text;    /* owned; streams */
+        size_t start;           /* bytes of text that were trimmed away: moved past, not moved */
         json_t *object;         /* owned; rich ones, as it goes out */
         size_t size;            /* rich: bytes counted against the cap */
         double time_ms;
@@ -152,19 +153,19 @@ static void trim_tail(struct cop_outputs *o, enum cop_stream stream)
                 next = item->next;
                 if (item->stream != stream || item->zone != ZONE_TAIL)
                         continue;
-                size_t over = s->tail > limit ? s->tail - limit : item->text.len;
-                if (over < item->text.len) {
+                size_t left = item->text.len - item->start, over = s->tail > limit ? s->tail - limit : left;
+                if (over < left) {
                         /* To the next character's start, so the tail begins with a whole one. */
-                        while (over < item->text.len && ((unsigned char)item->text.data[over] & 0xC0) == 0x80)
+                        while (over < left && ((unsigned char)item->text.data[item->start + over] & 0xC0) == 0x80)
                                 over++;
                 } else {
-                        over = item->text.len;
+                        over = left;
                 }
-                cop_buf_consume(&item->text, over);
+                item->start += over;
                 s->tail -= over;
                 s->dropped += over;
                 s->first_tail = item;
-                if (item->text.len == 0) {
+                if (item->start == item->text.len) {
                         s->first_tail = next;
                         remove_item(o, item);
                 }
@@ -426,7 +427,8 @@ json_t *cop_outputs_add(struct cop_outputs *o, const struct cop_output *out)
 static json_t *text_item(const struct item *item)
 {
         return json_pack("{s:s, s:o, s:f}", "type", item->stream == COP_STREAM_STDERR ? "stderr" : "stdout", "text",
-                         cop_json_foreign_string(item->text.data, item->text.len), "time_ms", item->time_ms);
+                         cop_json_foreign_string(item->text.data + item->start, item->text.len - item->start), "time_ms",
+                         item->time_ms);
 }
 
 json_t *cop_outputs_items(struct cop_outputs *o)
