@@ -1,0 +1,88 @@
+"""Fixtures: one daemon for the session with the code-interpreter image, and a fresh sandbox for a test.
+
+The image comes from tools/test-image.sh, which keeps it in a cache outside the tree and builds it when it is missing.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from client import ROOT, ApiError, Daemon  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def image_dir() -> Path:
+    out = subprocess.run([ROOT / "tools/test-image.sh"], check=True, stdout=subprocess.PIPE, text=True).stdout
+    return Path(out.strip().splitlines()[-1])
+
+
+@pytest.fixture(scope="session")
+def scratch():
+    """A folder for the session, outside the tree and on a real disk (overlayfs needs one)."""
+    path = Path(tempfile.mkdtemp(prefix="coppice-test-", dir="/var/tmp"))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def start_daemon(home: Path, image_dir: Path, *args: str) -> Daemon:
+    """A daemon that has the image."""
+    daemon = Daemon(home, *args)
+    daemon.start()
+    daemon.api.post("/api/images/import", {"source": str(image_dir / "rootfs"), "name": "code-interpreter"}, timeout=300)
+    return daemon
+
+
+def end_daemon(daemon: Daemon) -> None:
+    if daemon.process.poll() is not None:
+        daemon.start()
+    try:
+        daemon.api.delete("/api/sandboxes", all="true")
+    except ApiError as error:
+        print("removing all sandboxes:", error)
+    daemon.stop()
+
+
+@pytest.fixture(scope="session")
+def daemon(scratch, image_dir):
+    daemon = start_daemon(scratch / "home", image_dir)
+    yield daemon
+    end_daemon(daemon)
+
+
+@pytest.fixture(scope="module")
+def own_daemon(scratch, image_dir, request):
+    """A daemon that the tests of this module may kill."""
+    daemon = start_daemon(scratch / request.module.__name__, image_dir)
+    yield daemon
+    end_daemon(daemon)
+
+
+@pytest.fixture(scope="session")
+def api(daemon):
+    return daemon.api
+
+
+@pytest.fixture
+def sandbox(api):
+    sb = api.new()
+    yield sb
+    try:
+        sb.remove()
+    except ApiError as error:
+        assert error.code in ("sandbox_not_found", "sandbox_ended"), error
+
+
+@pytest.fixture(scope="module")
+def shared_sandbox(api):
+    """One sandbox for all tests of a module that leave no trace in each other's way."""
+    sb = api.new()
+    yield sb
+    sb.remove()
