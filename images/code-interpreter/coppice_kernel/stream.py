@@ -1,0 +1,361 @@
+"""Output capture that loses nothing, delays nothing and keeps the order of stdout and stderr.
+
+Stock ipykernel gives each stream a buffer of its own, published by a timer or a flush; each flush waits for another
+thread.  What arrives on file descriptors 1 and 2 is read 1000 bytes at a time, decoded piece by piece, and often published
+after the cell is over.
+
+Here both streams append to one queue.  A drain, always run by the IOPub thread, takes everything out in order, merges
+neighbours of the same stream and parent, and sends pieces of at most CHUNK characters.  As every message of the kernel
+passes through the IOPub thread's event queue, a flush need only put a drain there: whatever is published afterwards (the
+result, `idle`) comes after it, without waiting.  A flush with nothing pending costs nothing.
+
+File descriptors 1 and 2 lead to a pipe of 1 MiB, read by a thread in large pieces with one incremental decoder.  At the
+end of a cell the kernel's own flush first waits until that pipe is empty.
+
+The IOPub socket is told to hold back instead of dropping (install_backpressure), and a writer waits while more than
+BACKLOG characters are pending: so a cell that prints without end runs at the reader's speed, in constant memory.
+
+Nothing here takes a lock: appending to a deque is atomic, so that a KeyboardInterrupt in the middle of a print, a print in
+a signal handler and a fork at any moment all find the queue whole.
+"""
+
+import codecs
+import fcntl
+import os
+import re
+import select
+import struct
+import sys
+import termios
+import threading
+import time
+from collections import deque
+
+from ipykernel import iostream
+
+Stock = iostream.OutStream
+
+CHUNK = 64 * 1024  # characters: at most 256 KiB of UTF-8
+BACKLOG = 4 * 1024 * 1024  # characters
+PIPE_SIZE = 1024 * 1024
+READ_SIZE = 64 * 1024
+FLUSH_WAIT = 0.05  # seconds for the capture pipe to become empty
+FLUSH_STEP = 0.0005
+QUIET = 0.0005  # after so long without a print, another process may have written meanwhile
+SURROGATES = re.compile("[\ud800-\udfff]")
+
+_needed = ("_watch_pipe_fd", "_setup_stream_redirects", "_is_master_process", "flush", "write", "set_parent")
+for _name in _needed:
+    if not callable(getattr(Stock, _name, None)):
+        raise ImportError(f"ipykernel.iostream.OutStream has no {_name}")
+
+
+class _Direct:
+    """Stands in for a socket within the IOPub thread: sends at once instead of putting it at the end of the queue."""
+
+    def __init__(self, pub_thread):
+        self.send_multipart = pub_thread._really_send
+
+
+class _Queue:
+    """What both streams of one kernel have written and nobody has published yet."""
+
+    def __init__(self, pub_thread):
+        self.pub_thread = pub_thread
+        self.direct = _Direct(pub_thread)
+        self.items = deque()  # (stream, parent header, text)
+        self.size = 0  # characters, about: only decides when to drain, never what
+        self.armed = False  # a drain will come by the timer
+        self.scheduled = False  # a drain is in the IOPub thread's queue
+        self.last_write = 0.0
+        self.streams = []
+
+    def push(self):
+        """Has everything written so far published before what is sent from now on."""
+        if not self.scheduled:
+            self.scheduled = True
+            self.pub_thread.schedule(self.drain)
+
+    def arm(self):
+        if self.armed or self.scheduled:
+            return
+        self.armed = True
+        self.pub_thread.schedule(self._start_timer)
+
+    def _start_timer(self):
+        self.pub_thread.io_loop.call_later(Stock.flush_interval, self._on_timer)
+
+    def _on_timer(self):
+        self.armed = False
+        self.drain()
+
+    def drain(self):
+        """In the IOPub thread.  What is appended meanwhile is for the next drain, so that this one ends."""
+        self.scheduled = False
+        self.armed = self.armed and not self.items
+        left = len(self.items)
+        stream = parent = None
+        texts, length = [], 0
+        while left > 0:
+            left -= 1
+            try:
+                item = self.items.popleft()
+            except IndexError:
+                break
+            text = item[2]
+            if item[0] is not stream or item[1] is not parent or length + len(text) > CHUNK:
+                self._send(stream, parent, texts)
+                stream, parent = item[0], item[1]
+                texts, length = [], 0
+            if len(text) > CHUNK:
+                for start in range(0, len(text), CHUNK):
+                    self._send(stream, parent, [text[start : start + CHUNK]])
+                    self.size -= min(CHUNK, len(text) - start)
+                continue
+            texts.append(text)
+            length += len(text)
+            self.size -= len(text)
+        self._send(stream, parent, texts)
+        if not self.items:
+            self.size = 0
+
+    def _send(self, stream, parent, texts):
+        if not texts:
+            return
+        text = "".join(texts)
+        if not text.isascii():
+            # A surrogate cannot be sent as UTF-8; Session would drop the message.
+            text = SURROGATES.sub("\ufffd", text)
+        try:
+            session = stream.session
+            # The check guards sockets against forks; this thread does not exist in a fork.
+            session.pid = os.getpid()
+            message = session.msg("stream", {"name": stream.name, "text": text}, parent=parent)
+            session.send(self.direct, message, ident=stream.topic)
+        except Exception as error:
+            _log(stream, f"coppice_kernel: output lost: {error!r}\n")
+
+
+def _log(stream, text):
+    fd = getattr(stream, "_original_stdstream_copy", None)
+    if fd is not None:
+        try:
+            os.write(fd, text.encode("utf-8", "replace"))
+        except OSError:
+            pass
+
+
+def _queue_of(pub_thread):
+    queue = getattr(pub_thread, "_coppice_queue", None)
+    if queue is None:
+        queue = pub_thread._coppice_queue = _Queue(pub_thread)
+    return queue
+
+
+class OutStream(Stock):
+    """sys.stdout and sys.stderr of a cell."""
+
+    _queue = None
+    _fid = None
+    _capture_pw = None
+    _reading = False
+    _captured = False  # something arrived on the descriptor since the last flush
+    _gave_up = None  # the parent for which waiting for the pipe was in vain
+    _user_closed = False
+
+    def __init__(self, session, pub_thread, name, *args, **kwargs):
+        if isinstance(pub_thread, iostream.IOPubThread) and hasattr(pub_thread, "_really_send"):
+            queue = _queue_of(pub_thread)
+            queue.streams.append(self)
+            self._queue = queue
+        super().__init__(session, pub_thread, name, *args, **kwargs)
+
+    # -- writing ---------------------------------------------------------------------------------------------------
+
+    def write(self, string):
+        queue = self._queue
+        if queue is None or not isinstance(string, str) or self.pub_thread is None or self._user_closed:
+            if self._user_closed:
+                raise ValueError("I/O operation on closed file")
+            return super().write(string)
+        if os.getpid() != self._master_pid:
+            return super().write(string)
+        if not string:
+            return 0
+        if self.echo is not None:
+            try:
+                self.echo.write(string)
+            except OSError:
+                pass
+        now = time.perf_counter()
+        if threading.current_thread() is threading.main_thread():
+            if now - queue.last_write > QUIET or any(s._captured for s in queue.streams):
+                self._await_capture(FLUSH_WAIT)
+            queue.last_write = now
+        queue.items.append((self, self.parent_header, string))
+        queue.size += len(string)
+        if queue.size >= CHUNK:
+            queue.push()
+            if queue.size > BACKLOG:
+                self._hold_back(queue)
+        else:
+            queue.arm()
+        return len(string)
+
+    def _hold_back(self, queue):
+        thread = self.pub_thread.thread
+        if thread.ident == threading.get_ident():
+            return
+        while queue.size > BACKLOG // 2 and thread.is_alive():
+            queue.push()
+            time.sleep(0.001)
+
+    # -- flushing --------------------------------------------------------------------------------------------------
+
+    def flush(self):
+        queue = self._queue
+        if queue is None or os.getpid() != self._master_pid:
+            return super().flush()
+        if self.pub_thread is None or self.pub_thread.thread is None:
+            return None
+        by_kernel = sys._getframe(1).f_globals.get("__name__", "").startswith("ipykernel")
+        main = threading.current_thread() is threading.main_thread()
+        if by_kernel and main:
+            parent = self.parent_header
+            if self._gave_up is not parent and not self._await_capture(FLUSH_WAIT):
+                # Some process writes without end: not again for this cell.
+                for stream in queue.streams:
+                    stream._gave_up = parent
+            for stream in queue.streams:
+                stream._captured = False
+        if queue.items:
+            queue.push()
+            if not by_kernel and self.pub_thread.thread.ident != threading.get_ident():
+                # The user wants it out now: it may be the last thing before a crash.
+                sent = threading.Event()
+                self.pub_thread.schedule(sent.set)
+                sent.wait(self.flush_timeout)
+        return None
+
+    def _await_capture(self, limit):
+        """Waits until what other processes and C code wrote is in the queue; False when it never ended."""
+        end = None
+        for stream in self._queue.streams:
+            while stream._capture_busy():
+                now = time.perf_counter()
+                if end is None:
+                    end = now + limit
+                if now >= end:
+                    return False
+                time.sleep(FLUSH_STEP)
+        return True
+
+    def _capture_busy(self):
+        if self._fid is None or threading.current_thread() is getattr(self, "watch_fd_thread", None):
+            return False
+        if self._reading:
+            return True
+        try:
+            waiting = fcntl.ioctl(self._fid, termios.FIONREAD, b"\0\0\0\0")
+        except OSError:
+            return False
+        return struct.unpack("i", waiting)[0] > 0
+
+    # -- capture of descriptors 1 and 2 ------------------------------------------------------------------------------
+
+    def _setup_stream_redirects(self, name):
+        fno = {"stdout": 1, "stderr": 2}[name]
+        pr, pw = os.pipe()
+        try:
+            fcntl.fcntl(pw, getattr(fcntl, "F_SETPIPE_SZ", 1031), PIPE_SIZE)
+        except OSError:
+            pass  # over the user's share of pipe memory
+        self._original_stdstream_fd = fno
+        self._original_stdstream_copy = os.dup(fno)
+        os.dup2(pw, fno)
+        self._fid = pr
+        self._capture_pw = pw
+        self._exc = None
+        self.watch_fd_thread = threading.Thread(target=self._watch_pipe_fd, name=f"capture-{name}")
+        self.watch_fd_thread.daemon = True
+        # Debuggers must leave it alone, as they do ipykernel's own threads.
+        self.watch_fd_thread.pydev_do_not_trace = True
+        self.watch_fd_thread.is_pydev_daemon_thread = True
+        self.watch_fd_thread.start()
+
+    def _watch_pipe_fd(self):
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        poll = select.poll()
+        poll.register(self._fid, select.POLLIN)
+        while self._should_watch:
+            try:
+                poll.poll()
+                self._reading = self._captured = True
+                data = os.read(self._fid, READ_SIZE)
+                if not data:
+                    break
+                text = decoder.decode(data)
+                if self._should_watch:
+                    self._write_captured(text)
+            except MemoryError:
+                time.sleep(0.05)
+            except OSError:
+                break
+            except Exception as error:
+                _log(self, f"coppice_kernel: capture: {error!r}\n")
+            finally:
+                self._reading = False
+
+    def _write_captured(self, text):
+        # A user's sys.stdout.close() does not concern the descriptor.
+        queue = self._queue
+        if queue is None:
+            super().write(text)
+        elif text:
+            queue.items.append((self, self.parent_header, text))
+            queue.size += len(text)
+            queue.push()
+            if queue.size > BACKLOG:
+                self._hold_back(queue)
+
+    def fileno(self):
+        """The captured descriptor, so that subprocess.run(..., stdout=sys.stdout) is seen as well."""
+        fd = getattr(self, "_original_stdstream_fd", None)
+        return super().fileno() if fd is None or self._fid is None else fd
+
+    def repair_descriptor(self):
+        """Captures descriptor 1 or 2 again when user code has closed it; True when that was needed."""
+        if self._capture_pw is None:
+            return False
+        try:
+            os.fstat(self._original_stdstream_fd)
+        except OSError:
+            os.dup2(self._capture_pw, self._original_stdstream_fd)
+            return True
+        return False
+
+    # -- closing -----------------------------------------------------------------------------------------------------
+
+    def close(self):
+        if sys._getframe(1).f_globals.get("__name__", "").startswith("ipykernel"):
+            super().close()
+        else:
+            # sys.stdout.close() in a cell: later prints of this cell fail as they would anywhere else.
+            self._user_closed = True
+
+    @property
+    def closed(self):
+        return self._user_closed or self.pub_thread is None
+
+    def reopen(self):
+        """Undoes a close() by user code; True when there was one."""
+        was, self._user_closed = self._user_closed, False
+        return was
+
+
+def install_backpressure(shell):
+    """Without this a PUB socket drops what a slow reader has not taken, the end of the cell included."""
+    import zmq
+
+    thread = shell.kernel.iopub_thread
+    thread.schedule(lambda: thread.socket.setsockopt(zmq.XPUB_NODROP, 1))
