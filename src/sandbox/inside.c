@@ -4,11 +4,13 @@
 #include <grp.h>
 #include <linux/close_range.h>
 #include <sched.h>
+#include <stdio.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -31,14 +33,13 @@ static int await(int sync_fd, char wanted)
         return n == 1 && byte == wanted ? 0 : -EPIPE;
 }
 
-static int become_root(pid_t parent, struct cop_error *err)
+static int become_root(struct cop_error *err)
 {
         if (setgroups(0, NULL) < 0 || setresgid(0, 0, 0) < 0 || setresuid(0, 0, 0) < 0)
                 return cop_error_errno(err, errno, "becoming root of the user namespace");
-        /* After the change of ids, which clears it.  The parent may have died just before. */
+        /* After the change of ids, which clears it.  A parent that died just before shows as end of file on sync_fd. */
         if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
                 return cop_error_errno(err, errno, "PR_SET_PDEATHSIG");
-        (void)parent; /* outside our pid namespace: getppid() is 0; a dead parent shows as end of file on sync_fd */
         if (setsid() < 0)
                 return cop_error_errno(err, errno, "setsid");
         return 0;
@@ -48,7 +49,7 @@ static int prepare(const struct cop_inside *in, struct cop_error *err)
 {
         const struct cop_mount_sources sources = {
                 .ipc_fd = in->ipc_fd, .cpu_fd = in->cpu_fd, .shm_max = in->shm_max, .hostname = in->hostname};
-        int r = become_root(in->parent, err);
+        int r = become_root(err);
 
         if (r == 0 && sethostname(in->hostname, strlen(in->hostname)) < 0)
                 r = cop_error_errno(err, errno, "setting the hostname %s", in->hostname);
@@ -85,9 +86,14 @@ static int place_fds(const struct cop_inside *in, int *init_fd, int *sync_fd, st
 
 static int execute(const struct cop_inside *in, int *sync_fd, struct cop_error *err)
 {
-        static char *const argv[] = {(char *)"coppice-init", NULL}, *const env[] = {NULL};
+        static char *const env[] = {NULL};
+        _cleanup_free_ char *user = NULL, *workdir = NULL;
         int init_fd = -EBADF, r;
 
+        if (asprintf(&user, "--user=%u:%u", in->default_uid, in->default_gid) < 0 ||
+            (in->workdir && asprintf(&workdir, "--workdir=%s", in->workdir) < 0))
+                return cop_error_errno(err, ENOMEM, "arguments of init");
+        char *const argv[] = {(char *)"coppice-init", user, workdir, NULL};
         if (unshare(CLONE_NEWCGROUP) < 0) /* now, when the root of the new one is the sandbox's cgroup */
                 return cop_error_errno(err, errno, "making a cgroup namespace");
         r = place_fds(in, &init_fd, sync_fd, err);
@@ -119,6 +125,7 @@ _Noreturn void cop_inside_run(const struct cop_inside *in)
         int sync_fd = in->sync_fd;
 
         reset_signals();
+        umask(0); /* modes of what is made in the sandbox are exact; lockdown sets the final one */
         if (await(sync_fd, COP_SYNC_MAPPED) < 0)
                 _exit(1);
         int r = prepare(in, &err);

@@ -15,7 +15,8 @@ struct cop_inside {
         int sync_fd;        /* SOCK_SEQPACKET to the parent */
         const char *hostname;
         uint64_t nofile, shm_max;
-        pid_t parent;
+        uint32_t default_uid, default_gid;
+        const char *workdir;
 };
 
 /* One byte each; a failure of the child is a struct cop_error instead. */

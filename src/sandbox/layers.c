@@ -48,9 +48,12 @@ static int prepare_upper(const char *path, struct cop_error *err)
 
         if (fd < 0)
                 return cop_error_errno(err, errno, "opening the writable layer %s", path);
-        for (size_t i = 0; i < ELEMENTSOF(names); i++)
-                if (mkdirat(fd, names[i], 0755) < 0 && errno != EEXIST)
+        for (size_t i = 0; i < ELEMENTSOF(names); i++) {
+                if (mkdirat(fd, names[i], 0700) < 0 && errno == EEXIST)
+                        continue;
+                if (fchmodat(fd, names[i], 0755, 0) < 0) /* whatever our umask; upper's mode is that of / inside */
                         return cop_error_errno(err, errno, "creating %s/%s", path, names[i]);
+        }
         return 0;
 }
 

@@ -189,6 +189,33 @@ static int pivot(struct cop_error *err)
         return 0;
 }
 
+static int mount_id(const char *path, uint64_t *ret)
+{
+        struct statx st;
+
+        if (statx(AT_FDCWD, path, AT_NO_AUTOMOUNT, STATX_MNT_ID, &st) < 0 || !(st.stx_mask & STATX_MNT_ID))
+                return -ENOSYS;
+        *ret = st.stx_mnt_id;
+        return 0;
+}
+
+/* On the new root lie the old root and, on that, the tmpfs in which the layers were assembled: two mounts to take away.
+ * "/.." climbs onto whatever is stacked there, so it tells whether anything was left; a sandbox in which the host's root
+ * can be reached must never start. */
+static int leave_old_root(struct cop_error *err)
+{
+        uint64_t root, parent;
+
+        for (int i = 0; i < 2; i++)
+                if (umount2(".", MNT_DETACH) < 0)
+                        return cop_error_errno(err, errno, "detaching the host's root");
+        if (chdir("/") < 0 || mount_id("/", &root) < 0 || mount_id("/..", &parent) < 0)
+                return cop_error_errno(err, errno, "checking the sandbox's root");
+        if (root != parent)
+                return cop_error_set(err, EBUSY, COP_ERR_internal, "something is mounted over the sandbox's root");
+        return 0;
+}
+
 int cop_mounts_setup(const struct cop_mount_sources *sources, struct cop_error *err)
 {
         int devices[ELEMENTSOF(device_names)];
@@ -207,8 +234,8 @@ int cop_mounts_setup(const struct cop_mount_sources *sources, struct cop_error *
                 r = mount_run(sources->ipc_fd, err);
         if (r == 0 && mount(NULL, "/sys", NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0)
                 r = cop_error_errno(err, errno, "making /sys read-only");
-        if (r == 0 && (umount2(".", MNT_DETACH) < 0 || chdir("/") < 0))
-                r = cop_error_errno(err, errno, "detaching the host's root");
+        if (r == 0)
+                r = leave_old_root(err);
         if (r == 0)
                 r = cop_hosts_write(sources->hostname, err);
         for (size_t i = 0; i < ELEMENTSOF(devices); i++)

@@ -83,6 +83,11 @@ static int check_spec(const struct cop_sandbox_spec *spec, struct cop_error *err
                                      COP_SANDBOX_IDS, COP_SANDBOX_IDS);
         if (!spec->upper || !spec->cgroup || !spec->init_path)
                 return cop_error_set(err, EINVAL, COP_ERR_bad_request, "upper, cgroup and init_path are needed");
+        if (spec->default_uid >= COP_SANDBOX_IDS || spec->default_gid >= COP_SANDBOX_IDS)
+                return cop_error_set(err, EINVAL, COP_ERR_bad_request, "default user %u:%u is over %u", spec->default_uid,
+                                     spec->default_gid, COP_SANDBOX_IDS - 1);
+        if (spec->workdir && spec->workdir[0] != '/')
+                return cop_error_set(err, EINVAL, COP_ERR_bad_request, "the working folder %s is not absolute", spec->workdir);
         if (spec->hostname && strlen(spec->hostname) > 63)
                 return cop_error_set(err, EINVAL, COP_ERR_bad_request, "the hostname is longer than 63 characters");
         return 0;
@@ -123,7 +128,6 @@ static int clone_child(struct cop_sandbox *sb, struct start *s, struct cop_error
                 .exit_signal = SIGCHLD,
                 .cgroup = into ? (uint64_t)sb->cgroup.fd[COP_CG_UNIFIED] : 0,
         };
-        pid_t parent = getpid();
         long pid = syscall(SYS_clone3, &args, sizeof(args));
 
         if (pid < 0)
@@ -142,7 +146,9 @@ static int clone_child(struct cop_sandbox *sb, struct start *s, struct cop_error
                                               .hostname = s->spec->hostname ? s->spec->hostname : "sandbox",
                                               .nofile = s->spec->nofile,
                                               .shm_max = s->spec->limits.memory_max / 2,
-                                              .parent = parent};
+                                              .default_uid = s->spec->default_uid,
+                                              .default_gid = s->spec->default_gid,
+                                              .workdir = s->spec->workdir};
                 cop_close(s->sync_fd); /* else the child would never see the parent's end of file */
                 cop_inside_run(&in);
         }

@@ -24,6 +24,8 @@ struct cop_sandbox_spec {
         uint32_t uid_base;    /* >= 65536 */
         struct cop_limits limits;
         uint64_t nofile;       /* 0 = the default */
+        uint32_t default_uid, default_gid; /* of commands and file operations that name no user */
+        const char *workdir;   /* default folder inside, absolute; NULL = init's own default */
         const char *init_path; /* host path of coppice-init */
 };
 

@@ -19,7 +19,9 @@ enum cop_wire_type {
 
         /* -- coppiced -> keeper ------------------------------------------------------------------------------------ */
         COP_WIRE_HELLO, /* reply: VERSION, ID, STATE ("new", "running", "ended"), INIT_PID (host pid), REASON */
-        COP_WIRE_START, /* the whole sandbox: see "START" below.  reply: INIT_PID, DURATION (µs) */
+        COP_WIRE_START, /* the whole sandbox: LOWER+, UPPER, IPC, LOGS, HOSTNAME, UID_BASE, DEFAULT_UID, DEFAULT_GID, CGROUP,
+                           CWD (the default folder inside), and as limits MEMORY_MAX, CPU_MILLI, PIDS_MAX (0 or absent =
+                           none) and NOFILE.  reply: INIT_PID, DURATION (µs) */
         COP_WIRE_STOP,  /* TIMEOUT (grace, µs): SIGTERM to all, then SIGKILL; unmounts, removes cgroup and run files.  The
                            reply comes when nothing is left; then the keeper exits */
         COP_WIRE_EXEC,  /* KEY, ARGV+, ENV*, CWD, USER, FLAGS, TIMEOUT, LOG_MAX, RLIMIT_DATA; fd 0: stdin (optional, else
@@ -27,7 +29,7 @@ enum cop_wire_type {
         COP_WIRE_SIGNAL, /* KEY or PID, SIGNAL, FLAGS (COP_EXEC_GROUP: its whole process group).  reply: empty */
         COP_WIRE_FILE,   /* see "FILE" below */
         COP_WIRE_STATS,  /* reply: MEMORY, MEMORY_PEAK, MEMORY_MAX, OOM_KILLS, CPU_USEC, PIDS */
-        COP_WIRE_LIST,   /* reply: one ENTRY field per command, each an encoded message body (see cop_wire_entry) */
+        COP_WIRE_LIST,   /* reply: one ENTRY field per command, each a struct cop_wire_entry */
         COP_WIRE_FORGET, /* KEY: drop a finished command.  reply: empty */
         COP_WIRE_LIMITS, /* MEMORY_MAX, CPU_MILLI, PIDS_MAX, each optional: change them now.  reply: empty */
 
@@ -157,6 +159,19 @@ enum cop_file_op {
 #define COP_FILE_OVERWRITE (1u << 5)
 #define COP_FILE_RECURSIVE (1u << 6)
 #define COP_FILE_TRUNCATED (1u << 7)
+
+/* ENTRY of LIST, host byte order. */
+struct cop_wire_entry {
+        char key[64]; /* NUL-terminated */
+        unsigned long long pid;
+        unsigned flags;  /* COP_ENTRY_* */
+        unsigned status; /* as STATUS; with COP_ENTRY_EXITED */
+        unsigned long long stdout_bytes, stderr_bytes, log_size;
+        unsigned long long started, ended; /* µs, CLOCK_REALTIME; ended 0 while it runs */
+};
+#define COP_ENTRY_EXITED    (1u << 0) /* the main process ended */
+#define COP_ENTRY_EOF       (1u << 1) /* no process holds its output pipes any more */
+#define COP_ENTRY_TIMED_OUT (1u << 2)
 
 /* Log of a command, KEY.log: frames written by the keeper in the order in which it read the pipes.  Host byte order. */
 #define COP_LOG_MAGIC 0x31474c43u /* "CLG1", first 4 bytes of the file, then 4 zero bytes */

@@ -1,0 +1,175 @@
+#include "link.h"
+
+#include <stdlib.h>
+#include <sys/socket.h>
+
+#include "base/cleanup.h"
+#include "base/fs.h"
+
+#define READS_PER_TURN 16 /* so that one talkative peer does not keep the pipes waiting */
+
+struct waiting {
+        struct waiting *next;
+        struct cop_msg msg;
+};
+
+struct cop_link {
+        int fd;                    /* owned */
+        struct cop_source *source; /* owned */
+        struct cop_source *defer;  /* owned; reports a failure of sending outside of the sender's call */
+        const struct cop_link_calls *calls;
+        void *userdata; /* borrowed */
+        struct waiting *first, *last;
+        size_t count;
+        bool failed;
+};
+
+static void fail(struct cop_link *link)
+{
+        link->failed = true;
+        cop_source_set_events(link->source, 0);
+        cop_source_set_enabled(link->defer, 1);
+}
+
+static void on_failed(struct cop_source *s, void *userdata)
+{
+        struct cop_link *link = userdata;
+
+        cop_source_set_enabled(s, 0);
+        link->calls->closed(link, link->userdata);
+}
+
+static void set_events(struct cop_link *link)
+{
+        if (!link->failed && cop_source_set_events(link->source, link->first ? EPOLLOUT : EPOLLIN) < 0)
+                fail(link);
+}
+
+static bool is_transient(int r)
+{
+        return r == -EAGAIN || r == -ENOBUFS || r == -ENOMEM || r == -ETOOMANYREFS;
+}
+
+static void flush(struct cop_link *link)
+{
+        while (link->first) {
+                struct waiting *w = link->first;
+                int r = cop_msg_send(link->fd, &w->msg);
+                if (is_transient(r))
+                        return;
+                if (r < 0 && r != -E2BIG) {
+                        fail(link);
+                        return;
+                }
+                link->first = w->next;
+                if (!link->first)
+                        link->last = NULL;
+                link->count--;
+                cop_msg_done(&w->msg);
+                free(w);
+        }
+        set_events(link);
+        if (!link->failed && link->calls->writable)
+                link->calls->writable(link, link->userdata);
+}
+
+static void receive(struct cop_link *link)
+{
+        for (int i = 0; i < READS_PER_TURN && !link->failed && !link->first; i++) {
+                _cleanup_msg_ struct cop_msg m = COP_MSG_NULL;
+                int r = cop_msg_recv(link->fd, &m);
+                if (is_transient(r))
+                        return;
+                if (r <= 0) {
+                        fail(link);
+                        return;
+                }
+                link->calls->message(link, &m, link->userdata);
+                /* A callback never frees its own link: replacing a client goes through the listening socket, the end of
+                 * init through its process. */
+        }
+}
+
+static void on_io(struct cop_source *s, int fd, uint32_t revents, void *userdata)
+{
+        struct cop_link *link = userdata;
+
+        if (link->failed)
+                return;
+        if (link->first)
+                flush(link);
+        else
+                receive(link);
+}
+
+int cop_link_new(struct cop_loop *loop, int fd, const struct cop_link_calls *calls, void *userdata, struct cop_link **ret,
+                 struct cop_error *err)
+{
+        struct cop_link *link = calloc(1, sizeof(*link));
+        int r;
+
+        if (!link || cop_set_nonblock(fd, 1) < 0) {
+                free(link);
+                cop_close(fd);
+                return cop_error_errno(err, ENOMEM, "connection");
+        }
+        link->fd = fd;
+        link->calls = calls;
+        link->userdata = userdata;
+        r = cop_loop_add_io(loop, fd, EPOLLIN, on_io, link, &link->source, err);
+        if (r == 0)
+                r = cop_loop_add_defer(loop, on_failed, link, &link->defer, err);
+        if (r < 0) {
+                cop_link_free(link);
+                return r;
+        }
+        *ret = link;
+        return 0;
+}
+
+struct cop_link *cop_link_free(struct cop_link *link)
+{
+        if (!link)
+                return NULL;
+        cop_source_free(link->source);
+        cop_source_free(link->defer);
+        while (link->first) {
+                struct waiting *w = link->first;
+                link->first = w->next;
+                cop_msg_done(&w->msg);
+                free(w);
+        }
+        cop_close(link->fd);
+        free(link);
+        return NULL;
+}
+
+void cop_link_send(struct cop_link *link, struct cop_msg *m)
+{
+        int r = link->failed ? -EPIPE : link->first ? -EAGAIN : cop_msg_send(link->fd, m);
+
+        if (is_transient(r)) {
+                struct waiting *w = link->count < COP_LINK_QUEUE_MAX ? malloc(sizeof(*w)) : NULL;
+                if (w) {
+                        *w = (struct waiting){.msg = *m};
+                        *m = COP_MSG_NULL;
+                        if (link->last)
+                                link->last->next = w;
+                        else
+                                link->first = w;
+                        link->last = w;
+                        link->count++;
+                        set_events(link);
+                } else {
+                        fail(link); /* a lost answer would be worse than a lost connection */
+                }
+        } else if (r < 0 && r != -E2BIG && !link->failed) {
+                fail(link);
+        }
+        cop_msg_done(m);
+}
+
+bool cop_link_busy(const struct cop_link *link)
+{
+        return link->first || link->failed;
+}
