@@ -9,11 +9,11 @@
 #include "base/err.h"
 #include "base/msg.h"
 
-#define INIT_WORKERS_MAX  32   /* file operations under way at a time */
-#define INIT_SPAWNS_MAX   64   /* processes between fork and execve at a time */
-#define INIT_CHILDREN_MAX 4096 /* spawned processes that run, and ended ones whose process group lives on */
+#define COP_INIT_WORKERS_MAX 32    /* file operations under way at a time */
+#define COP_INIT_SPAWNS_MAX 64     /* processes between fork and execve at a time */
+#define COP_INIT_CHILDREN_MAX 4096 /* spawned processes that run, and ended ones whose process group lives on */
 
-struct child {
+struct cop_init_child {
         pid_t pid;
         bool failed;     /* never reached execve, the reply said so: end it without an event */
         bool ended;      /* reaped; kept while its process group has members */
@@ -22,9 +22,10 @@ struct child {
         usec_t deadline; /* of the start, CLOCK_MONOTONIC */
 };
 
-struct worker {
+struct cop_init_worker {
         pid_t pid;     /* 0: free slot */
-        int result_fd; /* owned; SOCK_SEQPACKET; -EBADF once the reply was forwarded */
+        int result_fd; /* owned; SOCK_SEQPACKET; -EBADF once it was read */
+        bool replied;
         uint32_t id;
 };
 
@@ -33,13 +34,13 @@ struct packet {
         struct cop_msg msg;
 };
 
-struct init {
+struct cop_init {
         int control_fd;
-        bool closed; /* the keeper is gone: end */
-        struct packet *first, *last; /* not sent yet: the socket was full */
-        struct child *children;      /* owned array, unordered */
+        bool closed;                     /* the keeper is gone: end */
+        struct packet *first, *last;     /* not sent yet: the socket was full */
+        struct cop_init_child *children; /* owned array, unordered */
         size_t child_count, child_allocated, spawn_count;
-        struct worker workers[INIT_WORKERS_MAX];
+        struct cop_init_worker workers[COP_INIT_WORKERS_MAX];
         uid_t default_uid;
         gid_t default_gid;
         const char *workdir; /* borrowed from argv */
@@ -47,28 +48,28 @@ struct init {
 };
 
 /* main.c: sends or queues one packet; takes over what is in m. */
-void init_send(struct init *init, struct cop_msg *m);
-void init_send_error(struct init *init, uint32_t id, const struct cop_error *err);
+void cop_init_send(struct cop_init *init, struct cop_msg *m);
+void cop_init_send_error(struct cop_init *init, uint32_t id, const struct cop_error *err);
 
 /* children.c */
-struct child *child_find(struct init *init, pid_t pid);
+struct cop_init_child *cop_init_child_find(struct cop_init *init, pid_t pid);
 /* Makes room for one more, or says why there is none. */
-int child_check_room(struct init *init, struct cop_error *err);
-void child_add(struct init *init, const struct child *c); /* after child_check_room */
+int cop_init_child_check_room(struct cop_init *init, struct cop_error *err);
+void cop_init_child_add(struct cop_init *init, const struct cop_init_child *c); /* after cop_init_child_check_room */
 /* SIGCHLD: reaps everything, sends CHILD events. */
-void child_reap_all(struct init *init);
-void child_handle_kill(struct init *init, const struct cop_msg *m);
+void cop_init_child_reap_all(struct cop_init *init);
+void cop_init_child_handle_kill(struct cop_init *init, const struct cop_msg *m);
 
 /* spawn.c */
-void spawn_handle(struct init *init, struct cop_msg *m);
+void cop_init_spawn_handle(struct cop_init *init, struct cop_msg *m);
 /* The report pipe of a starting child is readable or closed: answers the request.
  * Sets c->failed when the program could not be started. */
-void spawn_finish(struct init *init, struct child *c);
+void cop_init_spawn_finish(struct cop_init *init, struct cop_init_child *c);
 /* Kills what did not reach execve in time; returns the next deadline. */
-usec_t spawn_expire(struct init *init, usec_t now);
+usec_t cop_init_spawn_expire(struct cop_init *init, usec_t now);
 
 /* worker.c */
-void worker_handle(struct init *init, struct cop_msg *m);
-void worker_forward(struct init *init, struct worker *w);
+void cop_init_worker_handle(struct cop_init *init, struct cop_msg *m);
+void cop_init_worker_forward(struct cop_init *init, struct cop_init_worker *w);
 /* True when pid was a worker; status as from waitpid. */
-bool worker_reaped(struct init *init, pid_t pid, int status);
+bool cop_init_worker_reaped(struct cop_init *init, pid_t pid, int status);

@@ -3,8 +3,8 @@
  * Theory of operation
  *
  * The keeper starts this program as root of the sandbox's user namespace, in all its namespaces, with the root already
- * pivoted, capabilities and seccomp filter in place, an empty environment and the control socket (SOCK_SEQPACKET, wire.h)
- * on descriptor 3.  One thread, one poll loop:
+ * pivoted, capabilities and seccomp filter in place, an empty environment and the control socket (SOCK_SEQPACKET,
+ * wire.h) on descriptor 3.  One thread, one poll loop:
  *
  *      control socket  SPAWN -> spawn.c     fork, become the user, execve
  *                      KILL  -> children.c  only what SPAWN started
@@ -17,8 +17,8 @@
  * process: all of it is done by children, with a time limit.  What this process does itself: fork, kill, waitpid, and
  * send and recv on sockets that do not block.
  *
- * Packets that do not fit into the control socket wait in a queue.  While there are any, no request is read, so the queue
- * is bounded by one reply per running request and one event per child.
+ * Packets that do not fit into the control socket wait in a queue.  While there are any, no request is read, so the
+ * queue is bounded by one reply per running request and one event per child.
  *
  * For the freezer: the whole state is plain memory; descriptor 3 is the only one that leads outside, and the others
  * exist only while a start or a file operation is under way.  No epoll, signalfd or timerfd: SIGCHLD is blocked but
@@ -41,7 +41,7 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "base/log.h"
-#include "base/parse.h"
+#include "ops.h"
 #include "sandbox/wire.h"
 
 #define RETRY_USEC (10 * USEC_PER_MSEC) /* the kernel had no memory for a packet */
@@ -51,14 +51,15 @@ static void on_sigchld(int sig)
         /* Only there to end ppoll. */
 }
 
-/* -- sending -------------------------------------------------------------------------------------------------------- */
+/* -- sending --------------------------------------------------------------------------------------------------------
+ */
 
 static bool is_transient(int r)
 {
         return r == -EAGAIN || r == -ENOBUFS || r == -ENOMEM || r == -ETOOMANYREFS;
 }
 
-void init_send(struct init *init, struct cop_msg *m)
+void cop_init_send(struct cop_init *init, struct cop_msg *m)
 {
         int r = init->first ? -EAGAIN : cop_msg_send(init->control_fd, m);
 
@@ -83,16 +84,16 @@ void init_send(struct init *init, struct cop_msg *m)
         init->last = p;
 }
 
-void init_send_error(struct init *init, uint32_t id, const struct cop_error *err)
+void cop_init_send_error(struct cop_init *init, uint32_t id, const struct cop_error *err)
 {
         _cleanup_msg_ struct cop_msg m;
 
         cop_msg_init(&m, COP_WIRE_REPLY, id);
         cop_msg_add_error(&m, err);
-        init_send(init, &m);
+        cop_init_send(init, &m);
 }
 
-static void flush_queue(struct init *init)
+static void flush_queue(struct cop_init *init)
 {
         while (init->first) {
                 struct packet *p = init->first;
@@ -111,29 +112,30 @@ static void flush_queue(struct init *init)
         }
 }
 
-/* -- requests ------------------------------------------------------------------------------------------------------- */
+/* -- requests -------------------------------------------------------------------------------------------------------
+ */
 
-static void dispatch(struct init *init, struct cop_msg *m)
+static void dispatch(struct cop_init *init, struct cop_msg *m)
 {
         struct cop_error err;
 
         switch (m->type) {
         case COP_WIRE_SPAWN:
-                spawn_handle(init, m);
+                cop_init_spawn_handle(init, m);
                 break;
         case COP_WIRE_KILL:
-                child_handle_kill(init, m);
+                cop_init_child_handle_kill(init, m);
                 break;
         case COP_WIRE_OPEN:
-                worker_handle(init, m);
+                cop_init_worker_handle(init, m);
                 break;
         default:
                 cop_error_set(&err, EBADMSG, COP_ERR_internal, "init does not know request type %u", m->type);
-                init_send_error(init, m->id, &err);
+                cop_init_send_error(init, m->id, &err);
         }
 }
 
-static void read_request(struct init *init)
+static void read_request(struct cop_init *init)
 {
         _cleanup_msg_ struct cop_msg m = COP_MSG_NULL;
         int r = cop_msg_recv(init->control_fd, &m);
@@ -148,23 +150,24 @@ static void read_request(struct init *init)
                 init->closed = true;
 }
 
-/* -- loop ----------------------------------------------------------------------------------------------------------- */
+/* -- loop -----------------------------------------------------------------------------------------------------------
+ */
 
-static void turn(struct init *init, const sigset_t *wait_mask)
+static void turn(struct cop_init *init, const sigset_t *wait_mask)
 {
-        struct pollfd fds[1 + INIT_WORKERS_MAX + INIT_SPAWNS_MAX];
-        struct worker *workers[INIT_WORKERS_MAX];
-        pid_t starting[INIT_SPAWNS_MAX];
+        struct pollfd fds[1 + COP_INIT_WORKERS_MAX + COP_INIT_SPAWNS_MAX];
+        struct cop_init_worker *workers[COP_INIT_WORKERS_MAX];
+        pid_t starting[COP_INIT_SPAWNS_MAX];
         size_t worker_count = 0, starting_count = 0, n = 0;
-        usec_t now = cop_now(CLOCK_MONOTONIC), deadline = spawn_expire(init, now);
+        usec_t now = cop_now(CLOCK_MONOTONIC), deadline = cop_init_spawn_expire(init, now);
 
         fds[n++] = (struct pollfd){.fd = init->control_fd, .events = init->first ? POLLOUT : POLLIN};
-        for (struct worker *w = init->workers; w < init->workers + INIT_WORKERS_MAX; w++)
+        for (struct cop_init_worker *w = init->workers; w < init->workers + COP_INIT_WORKERS_MAX; w++)
                 if (w->pid > 0 && w->result_fd >= 0) {
                         workers[worker_count++] = w;
                         fds[n++] = (struct pollfd){.fd = w->result_fd, .events = POLLIN};
                 }
-        for (size_t i = 0; i < init->child_count && starting_count < INIT_SPAWNS_MAX; i++)
+        for (size_t i = 0; i < init->child_count && starting_count < COP_INIT_SPAWNS_MAX; i++)
                 if (init->children[i].report_fd >= 0) {
                         starting[starting_count++] = init->children[i].pid;
                         fds[n++] = (struct pollfd){.fd = init->children[i].report_fd, .events = POLLIN};
@@ -177,14 +180,15 @@ static void turn(struct init *init, const sigset_t *wait_mask)
         if (r > 0) {
                 for (size_t i = 0; i < worker_count; i++)
                         if (fds[1 + i].revents)
-                                worker_forward(init, workers[i]);
+                                cop_init_worker_forward(init, workers[i]);
                 for (size_t i = 0; i < starting_count; i++) {
-                        struct child *c = fds[1 + worker_count + i].revents ? child_find(init, starting[i]) : NULL;
+                        struct cop_init_child *c =
+                                fds[1 + worker_count + i].revents ? cop_init_child_find(init, starting[i]) : NULL;
                         if (c && c->report_fd >= 0)
-                                spawn_finish(init, c);
+                                cop_init_spawn_finish(init, c);
                 }
         }
-        child_reap_all(init);
+        cop_init_child_reap_all(init);
         flush_queue(init);
         if (r > 0 && (fds[0].revents & (POLLIN | POLLHUP | POLLERR)) && !init->first)
                 read_request(init);
@@ -202,7 +206,7 @@ static void erase_environment(void)
         environ = empty;
 }
 
-static int parse_user(struct init *init, const char *text)
+static int parse_user(struct cop_init *init, const char *text)
 {
         unsigned long uid, gid;
         char rest;
@@ -214,7 +218,7 @@ static int parse_user(struct init *init, const char *text)
         return 0;
 }
 
-static int parse_arguments(struct init *init, int argc, char **argv)
+static int parse_arguments(struct cop_init *init, int argc, char **argv)
 {
         for (int i = 1; i < argc; i++) {
                 if (strncmp(argv[i], "--user=", 7) == 0 && parse_user(init, argv[i] + 7) == 0)
@@ -223,8 +227,12 @@ static int parse_arguments(struct init *init, int argc, char **argv)
                         init->workdir = argv[i] + 10;
                         continue;
                 }
-                cop_log_error("usage: coppice-init [--user=UID:GID] [--workdir=/DIR]   (started by coppice-keeper, "
-                              "control socket on descriptor %d)", COP_INIT_CONTROL_FD);
+                if (sscanf(argv[i], "--stall=%u", &cop_file_stall_seconds) == 1 && cop_file_stall_seconds > 0)
+                        continue; /* tests do not wait a minute */
+                cop_log_error("usage: coppice-init [--user=UID:GID] [--workdir=/DIR] [--stall=SECONDS]   (started by "
+                              "coppice-keeper, "
+                              "control socket on descriptor %d)",
+                              COP_INIT_CONTROL_FD);
                 return -EINVAL;
         }
         return 0;
@@ -232,12 +240,13 @@ static int parse_arguments(struct init *init, int argc, char **argv)
 
 static int prepare(sigset_t *wait_mask)
 {
-        struct sigaction action = {.sa_handler = on_sigchld, .sa_flags = SA_NOCLDSTOP};
+        struct sigaction action = {.sa_handler = on_sigchld} /* stops too: worker.c */;
         sigset_t blocked;
         struct stat st;
 
         if (fstat(COP_INIT_CONTROL_FD, &st) < 0 || !S_ISSOCK(st.st_mode)) {
-                cop_log_error("descriptor %d is no socket: coppice-init is started by coppice-keeper", COP_INIT_CONTROL_FD);
+                cop_log_error("descriptor %d is no socket: coppice-init is started by coppice-keeper",
+                              COP_INIT_CONTROL_FD);
                 return -ENOTSOCK;
         }
         /* Nobody inside looks into this process through /proc, and children are so until their execve. */
@@ -255,10 +264,8 @@ static int prepare(sigset_t *wait_mask)
 
 int main(int argc, char **argv)
 {
-        static struct init init = {.control_fd = COP_INIT_CONTROL_FD,
-                                   .default_uid = 1000,
-                                   .default_gid = 1000,
-                                   .workdir = "/workspace"};
+        static struct cop_init init = {
+                .control_fd = COP_INIT_CONTROL_FD, .default_uid = 1000, .default_gid = 1000, .workdir = "/workspace"};
         sigset_t wait_mask;
 
         cop_log_init("init");
@@ -269,7 +276,7 @@ int main(int argc, char **argv)
         _cleanup_msg_ struct cop_msg ready;
         cop_msg_init(&ready, COP_WIRE_READY, 0);
         cop_msg_add_u64(&ready, COP_TAG_VERSION, COP_WIRE_VERSION);
-        init_send(&init, &ready);
+        cop_init_send(&init, &ready);
         while (!init.closed)
                 turn(&init, &wait_mask);
         return EXIT_SUCCESS;

@@ -23,9 +23,9 @@
 #include "sandbox/wire.h"
 #include "user.h"
 
-#define START_USEC   (30 * USEC_PER_SEC)
+#define START_USEC (30 * USEC_PER_SEC)
 #define DEFAULT_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-#define PARKING      16 /* above the targets 0-2, so that no target overwrites a source */
+#define PARKING 16 /* above the targets 0-2, so that no target overwrites a source */
 
 struct request {
         char **argv, **env;
@@ -71,7 +71,8 @@ static int request_parse(const struct cop_msg *m, struct request *q, struct cop_
         return 0;
 }
 
-/* -- in the child ---------------------------------------------------------------------------------------------------- */
+/* -- in the child ----------------------------------------------------------------------------------------------------
+ */
 
 /* Soft limits only: the user may raise them again, as far as the hard one. */
 static void limit_soft(__rlimit_resource_t resource, uint64_t value)
@@ -89,8 +90,8 @@ static int place_fds(const struct request *q, struct cop_error *err)
         int parked[3];
 
         for (int i = 0; i < 3; i++) {
-                int fd = q->fds[i] >= 0 ? fcntl(q->fds[i], F_DUPFD_CLOEXEC, PARKING) :
-                                          open("/dev/null", O_RDWR | O_CLOEXEC);
+                int fd = q->fds[i] >= 0 ? fcntl(q->fds[i], F_DUPFD_CLOEXEC, PARKING)
+                                        : open("/dev/null", O_RDWR | O_CLOEXEC);
                 if (fd >= 0 && fd < PARKING)
                         fd = fcntl(fd, F_DUPFD_CLOEXEC, PARKING);
                 if (fd < 0)
@@ -105,13 +106,14 @@ static int place_fds(const struct request *q, struct cop_error *err)
         return 0;
 }
 
-static int enter_folder(const struct init *init, const struct request *q, const struct user *u, struct cop_error *err)
+static int enter_folder(const struct cop_init *init, const struct request *q, const struct cop_user *u,
+                        struct cop_error *err)
 {
         if (q->cwd && q->cwd[0]) {
                 /* A relative one starts where the default is. */
                 if (q->cwd[0] != '/' && chdir(init->workdir) < 0)
-                        return cop_error_set(err, ENOTDIR, COP_ERR_exec_failed, "the default folder %s is not there: %s",
-                                             init->workdir, strerror(errno));
+                        return cop_error_set(err, ENOTDIR, COP_ERR_exec_failed,
+                                             "the default folder %s is not there: %s", init->workdir, strerror(errno));
                 if (chdir(q->cwd) == 0)
                         return 0;
                 return cop_error_set(err, ENOTDIR, COP_ERR_exec_failed, "cannot enter the working folder %.300s: %s",
@@ -132,7 +134,7 @@ static const char *get_env(char **env, const char *name)
         return NULL;
 }
 
-static int fill_environment(struct request *q, const struct user *u)
+static int fill_environment(struct request *q, const struct cop_user *u)
 {
         const char *defaults[][2] = {{"HOME", u->home},
                                      {"USER", u->name},
@@ -184,20 +186,20 @@ static int exec_error(const char *name, int errnum, struct cop_error *err)
         return cop_error_set(err, errnum, COP_ERR_exec_failed, "%.300s: %s", name, strerror(errnum));
 }
 
-static int run(const struct init *init, struct request *q, struct cop_error *err)
+static int run(const struct cop_init *init, struct request *q, struct cop_error *err)
 {
-        struct user u;
+        struct cop_user u;
         int r;
 
         setsid();
-        user_prepare_child();
+        cop_user_prepare_child();
         limit_soft(RLIMIT_DATA, q->rlimit_data);
         limit_soft(RLIMIT_NOFILE, q->nofile);
         r = place_fds(q, err);
         if (r == 0)
-                r = user_find(q->user, init->default_uid, init->default_gid, &u, err);
+                r = cop_user_find(q->user, init->default_uid, init->default_gid, &u, err);
         if (r == 0)
-                r = user_become(&u, err);
+                r = cop_user_become(&u, err);
         if (r == 0)
                 r = enter_folder(init, q, &u, err);
         if (r < 0)
@@ -210,12 +212,13 @@ static int run(const struct init *init, struct request *q, struct cop_error *err
         return exec_error(q->argv[0], errno, err);
 }
 
-/* -- in pid 1 --------------------------------------------------------------------------------------------------------- */
+/* -- in pid 1 ---------------------------------------------------------------------------------------------------------
+ */
 
-static int start(struct init *init, struct request *q, uint32_t id, struct cop_error *err)
+static int start(struct cop_init *init, struct request *q, uint32_t id, struct cop_error *err)
 {
         _cleanup_close_ int read_fd = -EBADF, write_fd = -EBADF;
-        int fds[2], r = child_check_room(init, err);
+        int fds[2], r = cop_init_child_check_room(init, err);
 
         if (r < 0)
                 return r;
@@ -234,23 +237,24 @@ static int start(struct init *init, struct request *q, uint32_t id, struct cop_e
                 run(init, q, &failure);
                 _exit(write(write_fd, &failure, sizeof(failure)) == sizeof(failure) ? 127 : 126);
         }
-        child_add(init, &(struct child){.pid = pid,
-                                        .report_fd = TAKE_FD(read_fd),
-                                        .id = id,
-                                        .deadline = cop_usec_add(cop_now(CLOCK_MONOTONIC), START_USEC)});
+        cop_init_child_add(init,
+                           &(struct cop_init_child){.pid = pid,
+                                                    .report_fd = TAKE_FD(read_fd),
+                                                    .id = id,
+                                                    .deadline = cop_usec_add(cop_now(CLOCK_MONOTONIC), START_USEC)});
         return 0;
 }
 
-void spawn_handle(struct init *init, struct cop_msg *m)
+void cop_init_spawn_handle(struct cop_init *init, struct cop_msg *m)
 {
         __attribute__((cleanup(request_done))) struct request q = {0};
         struct cop_error err;
 
         if (request_parse(m, &q, &err) < 0 || start(init, &q, m->id, &err) < 0)
-                init_send_error(init, m->id, &err);
+                cop_init_send_error(init, m->id, &err);
 }
 
-static void answer(struct init *init, struct child *c, const struct cop_error *failure)
+static void answer(struct cop_init *init, struct cop_init_child *c, const struct cop_error *failure)
 {
         _cleanup_msg_ struct cop_msg m;
 
@@ -262,10 +266,10 @@ static void answer(struct init *init, struct child *c, const struct cop_error *f
                 cop_msg_add_error(&m, failure);
         else
                 cop_msg_add_i64(&m, COP_TAG_PID, c->pid);
-        init_send(init, &m);
+        cop_init_send(init, &m);
 }
 
-void spawn_finish(struct init *init, struct child *c)
+void cop_init_spawn_finish(struct cop_init *init, struct cop_init_child *c)
 {
         struct cop_error failure;
         ssize_t n = read(c->report_fd, &failure, sizeof(failure));
@@ -276,12 +280,12 @@ void spawn_finish(struct init *init, struct child *c)
         answer(init, c, n == sizeof(failure) ? &failure : NULL);
 }
 
-usec_t spawn_expire(struct init *init, usec_t now)
+usec_t cop_init_spawn_expire(struct cop_init *init, usec_t now)
 {
         usec_t next = USEC_INFINITY;
         struct cop_error err;
 
-        for (struct child *c = init->children; c < init->children + init->child_count; c++) {
+        for (struct cop_init_child *c = init->children; c < init->children + init->child_count; c++) {
                 if (c->report_fd < 0)
                         continue;
                 if (c->deadline > now) {
@@ -289,9 +293,10 @@ usec_t spawn_expire(struct init *init, usec_t now)
                         continue;
                 }
                 kill(c->pid, SIGKILL);
-                cop_error_set(&err, ETIMEDOUT, COP_ERR_timeout,
-                              "the command did not start within %d s; its program, folder or /etc/passwd cannot be read",
-                              (int)(START_USEC / USEC_PER_SEC));
+                cop_error_set(
+                        &err, ETIMEDOUT, COP_ERR_timeout,
+                        "the command did not start within %d s; its program, folder or /etc/passwd cannot be read",
+                        (int)(START_USEC / USEC_PER_SEC));
                 answer(init, c, &err);
         }
         return next;

@@ -17,10 +17,11 @@
 #include "base/parse.h"
 
 #define FILE_MAX (1024 * 1024)
-#define ID_MAX   65535 /* a sandbox maps 65536 ids; a larger one fails in setresuid with EINVAL, less clearly */
-#define OOM_ADJ  "500"
+#define ID_MAX 65535 /* a sandbox maps 65536 ids; a larger one fails in setresuid with EINVAL, less clearly */
+#define OOM_ADJ "500"
 
-/* -- text ------------------------------------------------------------------------------------------------------------ */
+/* -- text ------------------------------------------------------------------------------------------------------------
+ */
 
 struct span {
         const char *s;
@@ -70,22 +71,23 @@ static bool span_number(struct span a, unsigned *ret)
 }
 
 /* A text with a NUL or too long counts as absent. */
-static void span_copy(struct span a, char ret[static USER_TEXT_MAX])
+static void span_copy(struct span a, char ret[static COP_USER_TEXT_MAX])
 {
         ret[0] = '\0';
-        if (a.n >= USER_TEXT_MAX || memchr(a.s, '\0', a.n))
+        if (a.n >= COP_USER_TEXT_MAX || memchr(a.s, '\0', a.n))
                 return;
         memcpy(ret, a.s, a.n);
         ret[a.n] = '\0';
 }
 
-int user_parse_passwd(const char *text, size_t n, const char *name, uid_t uid, struct user *ret)
+int cop_user_parse_passwd(const char *text, size_t n, const char *name, uid_t uid, struct cop_user *ret)
 {
         struct span rest = {text, n}, line, f[7];
         unsigned line_uid, line_gid;
 
         while (next_part(&rest, '\n', &line)) {
-                if (!split_line(line, f, ELEMENTSOF(f)) || !span_number(f[2], &line_uid) || !span_number(f[3], &line_gid))
+                if (!split_line(line, f, ELEMENTSOF(f)) || !span_number(f[2], &line_uid) ||
+                    !span_number(f[3], &line_gid))
                         continue;
                 if (name ? !span_is(f[0], name) : line_uid != uid)
                         continue;
@@ -99,7 +101,7 @@ int user_parse_passwd(const char *text, size_t n, const char *name, uid_t uid, s
         return 0;
 }
 
-int user_parse_group(const char *text, size_t n, const char *name, gid_t *ret)
+int cop_user_parse_group(const char *text, size_t n, const char *name, gid_t *ret)
 {
         struct span rest = {text, n}, line, f[3];
 
@@ -109,7 +111,7 @@ int user_parse_group(const char *text, size_t n, const char *name, gid_t *ret)
         return 0;
 }
 
-void user_parse_memberships(const char *text, size_t n, struct user *u)
+void cop_user_parse_memberships(const char *text, size_t n, struct cop_user *u)
 {
         struct span rest = {text, n}, line, f[4], member;
         unsigned gid;
@@ -118,14 +120,15 @@ void user_parse_memberships(const char *text, size_t n, struct user *u)
                 if (!split_line(line, f, ELEMENTSOF(f)) || !span_number(f[2], &gid) || gid > ID_MAX)
                         continue;
                 while (next_part(&f[3], ',', &member))
-                        if (span_is(member, u->name) && u->group_count < USER_GROUPS_MAX) {
+                        if (span_is(member, u->name) && u->group_count < COP_USER_GROUPS_MAX) {
                                 u->groups[u->group_count++] = gid;
                                 break;
                         }
         }
 }
 
-/* -- look-up --------------------------------------------------------------------------------------------------------- */
+/* -- look-up ---------------------------------------------------------------------------------------------------------
+ */
 
 /* An absent or strange file reads as empty: "nobody" works in an image without /etc/passwd only by number. */
 static void read_database(const char *path, struct cop_buf *buf)
@@ -141,7 +144,7 @@ static void read_database(const char *path, struct cop_buf *buf)
         while (n > 0 || n == -EINTR);
 }
 
-static int find_group(const char *spec, const struct cop_buf *groups, struct user *u, struct cop_error *err)
+static int find_group(const char *spec, const struct cop_buf *groups, struct cop_user *u, struct cop_error *err)
 {
         uint64_t number;
 
@@ -149,42 +152,42 @@ static int find_group(const char *spec, const struct cop_buf *groups, struct use
                 u->gid = (gid_t)number;
                 return 0;
         }
-        if (user_parse_group(groups->data, groups->len, spec, &u->gid))
+        if (cop_user_parse_group(groups->data, groups->len, spec, &u->gid))
                 return 0;
         return cop_error_set(err, EINVAL, COP_ERR_bad_request,
-                             "there is no group \"%.64s\" in /etc/group of the sandbox, and it is no number up to %d", spec,
-                             ID_MAX);
+                             "there is no group \"%.64s\" in /etc/group of the sandbox, and it is no number up to %d",
+                             spec, ID_MAX);
 }
 
-static int find_user(const char *spec, const struct cop_buf *passwd, struct user *u, struct cop_error *err)
+static int find_user(const char *spec, const struct cop_buf *passwd, struct cop_user *u, struct cop_error *err)
 {
         uint64_t number;
 
         if (cop_parse_u64(spec, &number) == 0 && number <= ID_MAX) {
-                if (!user_parse_passwd(passwd->data, passwd->len, NULL, (uid_t)number, u)) {
+                if (!cop_user_parse_passwd(passwd->data, passwd->len, NULL, (uid_t)number, u)) {
                         u->uid = (uid_t)number;
                         u->gid = (gid_t)number; /* not 0, as others do: a stranger is no member of root's group */
                 }
                 return 0;
         }
-        if (spec[0] && user_parse_passwd(passwd->data, passwd->len, spec, 0, u))
+        if (spec[0] && cop_user_parse_passwd(passwd->data, passwd->len, spec, 0, u))
                 return 0;
         return cop_error_set(err, EINVAL, COP_ERR_bad_request,
-                             "there is no user \"%.64s\" in /etc/passwd of the sandbox, and it is no number up to %d", spec,
-                             ID_MAX);
+                             "there is no user \"%.64s\" in /etc/passwd of the sandbox, and it is no number up to %d",
+                             spec, ID_MAX);
 }
 
-int user_find(const char *spec, uid_t default_uid, gid_t default_gid, struct user *ret, struct cop_error *err)
+int cop_user_find(const char *spec, uid_t default_uid, gid_t default_gid, struct cop_user *ret, struct cop_error *err)
 {
         _cleanup_buf_ struct cop_buf passwd = COP_BUF(FILE_MAX), groups = COP_BUF(FILE_MAX);
         _cleanup_free_ char *name = NULL;
         int r;
 
-        *ret = (struct user){.uid = default_uid, .gid = default_gid};
+        *ret = (struct cop_user){.uid = default_uid, .gid = default_gid};
         read_database("/etc/passwd", &passwd);
         read_database("/etc/group", &groups);
         if (!spec || !spec[0]) {
-                user_parse_passwd(passwd.data, passwd.len, NULL, default_uid, ret);
+                cop_user_parse_passwd(passwd.data, passwd.len, NULL, default_uid, ret);
                 ret->gid = default_gid;
         } else {
                 const char *colon = strchr(spec, ':');
@@ -197,7 +200,7 @@ int user_find(const char *spec, uid_t default_uid, gid_t default_gid, struct use
                 if (r < 0)
                         return r;
         }
-        user_parse_memberships(groups.data, groups.len, ret);
+        cop_user_parse_memberships(groups.data, groups.len, ret);
         if (!ret->name[0])
                 snprintf(ret->name, sizeof(ret->name), "%u", ret->uid);
         if (!ret->home[0])
@@ -207,7 +210,8 @@ int user_find(const char *spec, uid_t default_uid, gid_t default_gid, struct use
         return 0;
 }
 
-/* -- becoming -------------------------------------------------------------------------------------------------------- */
+/* -- becoming --------------------------------------------------------------------------------------------------------
+ */
 
 /* Leaving uid 0 empties the permitted and effective sets, not the inheritable one. */
 static int drop_capabilities(void)
@@ -218,7 +222,7 @@ static int drop_capabilities(void)
         return syscall(SYS_capset, &header, none) < 0 ? -errno : 0;
 }
 
-int user_become(const struct user *u, struct cop_error *err)
+int cop_user_become(const struct cop_user *u, struct cop_error *err)
 {
         int r = 0;
 
@@ -228,12 +232,12 @@ int user_become(const struct user *u, struct cop_error *err)
         else if (u->uid != 0)
                 r = drop_capabilities();
         if (r < 0)
-                return cop_error_set(err, -r, COP_ERR_internal, "becoming user %u:%u in the sandbox: %s", u->uid, u->gid,
-                                     strerror(-r));
+                return cop_error_set(err, -r, COP_ERR_internal, "becoming user %u:%u in the sandbox: %s", u->uid,
+                                     u->gid, strerror(-r));
         return 0;
 }
 
-void user_prepare_child(void)
+void cop_user_prepare_child(void)
 {
         struct rlimit core = {0, 0};
         sigset_t none;
