@@ -159,8 +159,53 @@ int cop_mkdir_p(const char *path, mode_t mode, struct cop_error *err)
         return 0;
 }
 
-/* Empties the folder dir_fd (borrowed); recursion is bounded by moving a deep subfolder's children up one level. */
-static int empty_folder(int dir_fd, dev_t dev, int depth)
+/* Removing a tree.  Recursion goes REMOVE_DEPTH folders down, two descriptors each; what lies deeper is renamed into the
+ * top folder and dealt with in the next pass, so neither stack nor descriptors grow with the depth of a hostile tree, and
+ * every entry is moved at most once per REMOVE_DEPTH levels. */
+#define REMOVE_DEPTH 64
+
+struct removal {
+        int top_fd; /* borrowed */
+        dev_t dev;
+        bool moved; /* something new lies in the top folder */
+};
+
+static int move_to_top(struct removal *rm, int dir_fd, const char *name)
+{
+        char fresh[40] = ".removing-";
+
+        cop_id_hex(fresh + strlen(fresh), 12); /* random: no name that was planted can stand in the way */
+        if (renameat(dir_fd, name, rm->top_fd, fresh) < 0)
+                return -errno;
+        rm->moved = true;
+        return 0;
+}
+
+static int empty_folder(struct removal *rm, int dir_fd, int depth);
+
+static int remove_folder(struct removal *rm, int dir_fd, const char *name, int depth)
+{
+        struct stat st;
+
+        if (unlinkat(dir_fd, name, AT_REMOVEDIR) == 0)
+                return 0;
+        if (errno != ENOTEMPTY && errno != EEXIST)
+                return -errno;
+        _cleanup_close_ int sub = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (sub < 0 || fstat(sub, &st) < 0)
+                return -errno;
+        if (st.st_dev != rm->dev)
+                return -EXDEV;
+        if (depth >= REMOVE_DEPTH)
+                return move_to_top(rm, dir_fd, name);
+        int r = empty_folder(rm, sub, depth + 1);
+        if (r < 0)
+                return r;
+        return unlinkat(dir_fd, name, AT_REMOVEDIR) < 0 ? -errno : 0;
+}
+
+/* Empties the folder dir_fd (borrowed). */
+static int empty_folder(struct removal *rm, int dir_fd, int depth)
 {
         _cleanup_closedir_ DIR *dir = NULL;
         struct dirent *entry;
@@ -180,24 +225,9 @@ static int empty_folder(int dir_fd, dev_t dev, int depth)
                         continue;
                 if (errno != EISDIR && errno != EPERM)
                         return -errno;
-                if (unlinkat(dir_fd, entry->d_name, AT_REMOVEDIR) == 0)
-                        continue;
-                if (errno != ENOTEMPTY && errno != EEXIST)
-                        return -errno;
-                _cleanup_close_ int sub =
-                        openat(dir_fd, entry->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-                struct stat st;
-                if (sub < 0 || fstat(sub, &st) < 0)
-                        return -errno;
-                if (st.st_dev != dev)
-                        return -EXDEV;
-                if (depth >= 200)
-                        return -ELOOP;
-                int r = empty_folder(sub, dev, depth + 1);
+                int r = remove_folder(rm, dir_fd, entry->d_name, depth);
                 if (r < 0)
                         return r;
-                if (unlinkat(dir_fd, entry->d_name, AT_REMOVEDIR) < 0)
-                        return -errno;
         }
         return -errno;
 }
@@ -211,7 +241,12 @@ int cop_remove_tree(int at_fd, const char *path, struct cop_error *err)
         _cleanup_close_ int fd = openat(at_fd, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (fd < 0 || fstat(fd, &st) < 0)
                 return cop_error_errno(err, errno, "removing %s", path);
-        int r = empty_folder(fd, st.st_dev, 0);
+        struct removal rm = {.top_fd = fd, .dev = st.st_dev};
+        int r;
+        do {
+                rm.moved = false;
+                r = empty_folder(&rm, fd, 0);
+        } while (r == 0 && rm.moved);
         if (r == 0 && unlinkat(at_fd, path, AT_REMOVEDIR) < 0)
                 r = -errno;
         return r < 0 ? cop_error_errno(err, r, "removing %s", path) : 0;

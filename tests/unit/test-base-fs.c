@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -207,6 +208,32 @@ TEST(a_wide_tree_is_removed)
         }
         ASSERT_OK(cop_remove_tree(dir, "t", &err), &err);
         ASSERT_EQ(fstatat(dir, "t", &st, 0), -1);
+}
+
+/* Deeper than PATH_MAX and than any limit of descriptors: made, and to be removed, one level at a time. */
+TEST_LIMIT(a_tree_of_any_depth_is_removed, 60)
+{
+        struct cop_error err = COP_ERROR_NULL;
+        int dir = open(test_dir(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        struct rlimit few = {200, 200};
+
+        ASSERT_EQ(mkdirat(dir, "deep", 0700), 0);
+        int at = openat(dir, "deep", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        for (int i = 0; i < 3000; i++) {
+                ASSERT_EQ(mkdirat(at, "d", 0700), 0);
+                int file = openat(at, "f", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+                ASSERT_GE(file, 0);
+                close(file);
+                int next = openat(at, "d", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+                ASSERT_GE(next, 0);
+                close(at);
+                at = next;
+        }
+        close(at);
+        ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+        ASSERT_OK(cop_remove_tree(dir, "deep", &err), &err);
+        ASSERT_EQ(faccessat(dir, "deep", F_OK, AT_SYMLINK_NOFOLLOW), -1);
+        close(dir);
 }
 
 TEST(path_format_tells_when_it_cuts)
