@@ -4,10 +4,10 @@ Stock ipykernel gives each stream a buffer of its own, published by a timer or a
 thread.  What arrives on file descriptors 1 and 2 is read 1000 bytes at a time, decoded piece by piece, and often published
 after the cell is over.
 
-Here both streams append to one queue.  A drain, always run by the IOPub thread, takes everything out in order, merges
-neighbours of the same stream and parent, and sends pieces of at most CHUNK characters.  As every message of the kernel
-passes through the IOPub thread's event queue, a flush need only put a drain there: whatever is published afterwards (the
-result, `idle`) comes after it, without waiting.  A flush with nothing pending costs nothing.
+Here both streams append to one queue, in which neighbours of the same stream and parent are one segment.  A drain, always
+run by the IOPub thread, takes everything out in order and sends pieces of at most CHUNK characters.  As every message of
+the kernel passes through the IOPub thread's event queue, a flush need only put a drain there: whatever is published
+afterwards (the result, `idle`) comes after it, without waiting.  A flush with nothing pending costs nothing.
 
 File descriptors 1 and 2 lead to a pipe of 1 MiB, read by a thread in large pieces with one incremental decoder.  At the
 end of a cell the kernel's own flush first waits until that pipe is empty.
@@ -15,8 +15,8 @@ end of a cell the kernel's own flush first waits until that pipe is empty.
 The IOPub socket is told to hold back instead of dropping (install_backpressure), and a writer waits while more than
 BACKLOG characters are pending: so a cell that prints without end runs at the reader's speed, in constant memory.
 
-Nothing here takes a lock: appending to a deque is atomic, so that a KeyboardInterrupt in the middle of a print, a print in
-a signal handler and a fork at any moment all find the queue whole.
+A KeyboardInterrupt in the middle of a print costs at most that print: sending is left to the other thread.  A forked child
+has no IOPub thread; it uses the stock way.
 """
 
 import codecs
@@ -29,11 +29,14 @@ import sys
 import termios
 import threading
 import time
-from collections import deque
+from os import getpid
+from threading import get_ident
+from time import perf_counter
 
 from ipykernel import iostream
 
 Stock = iostream.OutStream
+MAIN = threading.main_thread().ident
 
 CHUNK = 64 * 1024  # characters: at most 256 KiB of UTF-8
 BACKLOG = 4 * 1024 * 1024  # characters
@@ -63,12 +66,30 @@ class _Queue:
     def __init__(self, pub_thread):
         self.pub_thread = pub_thread
         self.direct = _Direct(pub_thread)
-        self.items = deque()  # (stream, parent header, text)
-        self.size = 0  # characters, about: only decides when to drain, never what
+        # A signal handler may print in the middle of a print: the lock must let its own thread in again.
+        self.lock = threading.RLock()
+        self.segments = []  # (stream, parent header, [text, …]): neighbours differ in stream or parent
+        self.size = 0  # characters
         self.armed = False  # a drain will come by the timer
         self.scheduled = False  # a drain is in the IOPub thread's queue
+        self.captured = False  # something came by a descriptor since the last flush of the kernel
         self.last_write = 0.0
         self.streams = []
+
+    def add(self, stream, parent, text):
+        with self.lock:
+            last = self.segments[-1] if self.segments else None
+            if last is not None and last[0] is stream and last[1] is parent:
+                last[2].append(text)
+            else:
+                self.segments.append((stream, parent, [text]))
+            self.size += len(text)
+        if self.size >= CHUNK:
+            self.push()
+            if self.size > BACKLOG:
+                self._hold_back()
+        elif not self.armed:
+            self._arm()
 
     def push(self):
         """Has everything written so far published before what is sent from now on."""
@@ -76,9 +97,7 @@ class _Queue:
             self.scheduled = True
             self.pub_thread.schedule(self.drain)
 
-    def arm(self):
-        if self.armed or self.scheduled:
-            return
+    def _arm(self):
         self.armed = True
         self.pub_thread.schedule(self._start_timer)
 
@@ -89,47 +108,36 @@ class _Queue:
         self.armed = False
         self.drain()
 
-    def drain(self):
-        """In the IOPub thread.  What is appended meanwhile is for the next drain, so that this one ends."""
-        self.scheduled = False
-        self.armed = self.armed and not self.items
-        left = len(self.items)
-        stream = parent = None
-        texts, length = [], 0
-        while left > 0:
-            left -= 1
-            try:
-                item = self.items.popleft()
-            except IndexError:
-                break
-            text = item[2]
-            if item[0] is not stream or item[1] is not parent or length + len(text) > CHUNK:
-                self._send(stream, parent, texts)
-                stream, parent = item[0], item[1]
-                texts, length = [], 0
-            if len(text) > CHUNK:
-                for start in range(0, len(text), CHUNK):
-                    self._send(stream, parent, [text[start : start + CHUNK]])
-                    self.size -= min(CHUNK, len(text) - start)
-                continue
-            texts.append(text)
-            length += len(text)
-            self.size -= len(text)
-        self._send(stream, parent, texts)
-        if not self.items:
-            self.size = 0
-
-    def _send(self, stream, parent, texts):
-        if not texts:
+    def _hold_back(self):
+        thread = self.pub_thread.thread
+        if thread.ident == get_ident():
             return
-        text = "".join(texts)
+        while self.size > BACKLOG // 2 and thread.is_alive():
+            self.push()
+            time.sleep(0.001)
+
+    def drain(self):
+        """In the IOPub thread.  What is written meanwhile is for the next drain, so that this one ends."""
+        self.scheduled = False
+        with self.lock:
+            segments, self.segments = self.segments, []
+        for stream, parent, texts in segments:
+            text = "".join(texts)
+            texts.clear()
+            length = len(text)
+            for start in range(0, length, CHUNK):
+                self._send(stream, parent, text if length <= CHUNK else text[start : start + CHUNK])
+                with self.lock:
+                    self.size -= min(CHUNK, length - start)
+
+    def _send(self, stream, parent, text):
         if not text.isascii():
             # A surrogate cannot be sent as UTF-8; Session would drop the message.
             text = SURROGATES.sub("\ufffd", text)
         try:
             session = stream.session
             # The check guards sockets against forks; this thread does not exist in a fork.
-            session.pid = os.getpid()
+            session.pid = getpid()
             message = session.msg("stream", {"name": stream.name, "text": text}, parent=parent)
             session.send(self.direct, message, ident=stream.topic)
         except Exception as error:
@@ -159,7 +167,6 @@ class OutStream(Stock):
     _fid = None
     _capture_pw = None
     _reading = False
-    _captured = False  # something arrived on the descriptor since the last flush
     _gave_up = None  # the parent for which waiting for the pipe was in vain
     _user_closed = False
 
@@ -174,63 +181,43 @@ class OutStream(Stock):
 
     def write(self, string):
         queue = self._queue
-        if queue is None or not isinstance(string, str) or self.pub_thread is None or self._user_closed:
-            if self._user_closed:
-                raise ValueError("I/O operation on closed file")
+        if queue is None or self.pub_thread is None or not isinstance(string, str) or getpid() != self._master_pid:
             return super().write(string)
-        if os.getpid() != self._master_pid:
-            return super().write(string)
-        if not string:
-            return 0
+        if self._user_closed:
+            raise ValueError("I/O operation on closed file")
         if self.echo is not None:
             try:
                 self.echo.write(string)
             except OSError:
                 pass
-        now = time.perf_counter()
-        if threading.current_thread() is threading.main_thread():
-            if now - queue.last_write > QUIET or any(s._captured for s in queue.streams):
+        if get_ident() == MAIN:
+            now = perf_counter()
+            if queue.captured or now - queue.last_write > QUIET:
                 self._await_capture(FLUSH_WAIT)
             queue.last_write = now
-        queue.items.append((self, self.parent_header, string))
-        queue.size += len(string)
-        if queue.size >= CHUNK:
-            queue.push()
-            if queue.size > BACKLOG:
-                self._hold_back(queue)
-        else:
-            queue.arm()
+        if string:
+            queue.add(self, self.parent_header, string)
         return len(string)
-
-    def _hold_back(self, queue):
-        thread = self.pub_thread.thread
-        if thread.ident == threading.get_ident():
-            return
-        while queue.size > BACKLOG // 2 and thread.is_alive():
-            queue.push()
-            time.sleep(0.001)
 
     # -- flushing --------------------------------------------------------------------------------------------------
 
     def flush(self):
         queue = self._queue
-        if queue is None or os.getpid() != self._master_pid:
+        if queue is None or getpid() != self._master_pid:
             return super().flush()
         if self.pub_thread is None or self.pub_thread.thread is None:
             return None
         by_kernel = sys._getframe(1).f_globals.get("__name__", "").startswith("ipykernel")
-        main = threading.current_thread() is threading.main_thread()
-        if by_kernel and main:
+        if by_kernel and get_ident() == MAIN:
             parent = self.parent_header
             if self._gave_up is not parent and not self._await_capture(FLUSH_WAIT):
                 # Some process writes without end: not again for this cell.
                 for stream in queue.streams:
                     stream._gave_up = parent
-            for stream in queue.streams:
-                stream._captured = False
-        if queue.items:
+            queue.captured = False
+        if queue.size:
             queue.push()
-            if not by_kernel and self.pub_thread.thread.ident != threading.get_ident():
+            if not by_kernel and self.pub_thread.thread.ident != get_ident():
                 # The user wants it out now: it may be the last thing before a crash.
                 sent = threading.Event()
                 self.pub_thread.schedule(sent.set)
@@ -242,7 +229,7 @@ class OutStream(Stock):
         end = None
         for stream in self._queue.streams:
             while stream._capture_busy():
-                now = time.perf_counter()
+                now = perf_counter()
                 if end is None:
                     end = now + limit
                 if now >= end:
@@ -290,7 +277,9 @@ class OutStream(Stock):
         while self._should_watch:
             try:
                 poll.poll()
-                self._reading = self._captured = True
+                self._reading = True
+                if self._queue is not None:
+                    self._queue.captured = True
                 data = os.read(self._fid, READ_SIZE)
                 if not data:
                     break
@@ -312,11 +301,8 @@ class OutStream(Stock):
         if queue is None:
             super().write(text)
         elif text:
-            queue.items.append((self, self.parent_header, text))
-            queue.size += len(text)
+            queue.add(self, self.parent_header, text)
             queue.push()
-            if queue.size > BACKLOG:
-                self._hold_back(queue)
 
     def fileno(self):
         """The captured descriptor, so that subprocess.run(..., stdout=sys.stdout) is seen as well."""
