@@ -55,6 +55,8 @@ struct cop_sandbox {
         usec_t last_activity;          /* CLOCK_REALTIME */
         json_t *kernelspecs;           /* owned: of the image */
         json_t *defaults;              /* owned: of the image: user, uid, gid, home, workdir, env */
+        struct cop_sandbox_start *start; /* owned: while it is being created (sandbox-start.c) or taken over (adopt.c) */
+        struct cop_sandbox_end *end;   /* owned: from the moment it begins to end (sandbox-end.c) */
 };
 
 struct cop_engine {
@@ -66,6 +68,12 @@ struct cop_engine {
         struct cop_op *ops;            /* operations under way */
         struct cop_record_hub *records; /* owned (record.c): live records and their readers */
         struct cop_source *ttl_timer;
+        struct cop_trash *trash;       /* owned (trash.c) */
+        struct cop_image_job *image_jobs; /* owned list (image.c): builds and imports under way */
+        struct cop_adoption *adoptions; /* owned list (adopt.c): keepers without a row that are being stopped */
+        char boot_id[40];              /* of the host */
+        uint64_t op_serial;
+        int lock_fd;                   /* owned: keeps a second engine off this home */
         usec_t started_at;
         bool closing;
 };
@@ -79,6 +87,10 @@ struct cop_op *cop_op_new(struct cop_engine *e, struct cop_op_to to, void (*canc
 void cop_op_done(struct cop_op *op, json_t *result, const struct cop_error *err);
 void cop_op_progress(struct cop_op *op, json_t *event); /* event is borrowed */
 bool cop_op_cancelled(const struct cop_op *op);
+/* For *ret_op of a function that may have finished: the number of an operation, and the operation with this number, NULL once it is
+ * done.  (The pointer alone would not do: its memory may already belong to the next one.) */
+uint64_t cop_op_serial(const struct cop_op *op);
+struct cop_op *cop_op_find(struct cop_engine *e, uint64_t serial);
 /* Sets or changes what cop_op_cancel calls. */
 void cop_op_on_cancel(struct cop_op *op, void (*cancel)(void *data), void *data);
 /* Answers an operation that needs no cop_op. */
@@ -113,5 +125,8 @@ bool cop_commands_event(struct cop_sandbox *sb, struct cop_msg *event);
 void cop_commands_adopt(struct cop_sandbox *sb, const struct cop_msg *entry);
 void cop_commands_adopted(struct cop_sandbox *sb); /* all entries were seen: rows still "running" become "lost" */
 void cop_commands_end(struct cop_sandbox *sb, const char *reason);
+/* The daemon stops, the sandbox lives on: free what is in memory, touch neither processes nor rows. */
+void cop_contexts_detach(struct cop_sandbox *sb);
+void cop_commands_detach(struct cop_sandbox *sb);
 
 /* Keys at the keeper: "cmd_<10>" for commands, "ker_<10>" for kernels (one per generation). */

@@ -1,8 +1,8 @@
 /* Theory of operation
  *
- * One SEQPACKET connection, non-blocking.  A call is put at the end of `calls`; what could not be sent at once keeps its
- * message and waits for EPOLLOUT, in order.  Replies find their call by id.  A call that failed on our side is only marked;
- * a deferred source answers it, so that fn never runs inside cop_keeper_call.
+ * One SEQPACKET connection, non-blocking.  A call is put at the end of `calls`; what could not be sent at once keeps
+ * its message and waits for EPOLLOUT, in order.  Replies find their call by id.  A call that failed on our side is only
+ * marked; a deferred source answers it, so that fn never runs inside cop_keeper_call.
  *
  * Every callback may free the keeper.  While one runs, `busy` is set and cop_keeper_free only empties the object; the
  * outermost function that set `busy` frees the memory.
@@ -26,9 +26,9 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 
-#define WAITING_MAX   4096
-#define READS_A_TURN  64
-#define LISTEN_FD     3
+#define WAITING_MAX 4096
+#define READS_A_TURN 64
+#define LISTEN_FD 3
 
 struct cop_keeper_call {
         struct cop_keeper *keeper; /* borrowed */
@@ -43,9 +43,9 @@ struct cop_keeper_call {
 };
 
 struct cop_keeper {
-        struct cop_loop *loop; /* borrowed */
-        int fd;                /* owned */
-        int pid_fd;            /* owned; -EBADF when the keeper was not started by us */
+        struct cop_loop *loop;                   /* borrowed */
+        int fd;                                  /* owned */
+        int pid_fd;                              /* owned; -EBADF when the keeper was not started by us */
         struct cop_source *io, *timer, *failing; /* owned */
         struct cop_keeper_events events;
         struct cop_keeper_call *calls, *last;
@@ -55,7 +55,8 @@ struct cop_keeper {
         bool freed, lost;
 };
 
-/* -- calls ----------------------------------------------------------------------------------------------------------- */
+/* -- calls -----------------------------------------------------------------------------------------------------------
+ */
 
 static void unlink_call(struct cop_keeper_call *call)
 {
@@ -136,13 +137,14 @@ static void on_failing(struct cop_source *s, void *userdata)
                 }
                 if (c->failed == -E2BIG)
                         cop_error_set(&err, E2BIG, COP_ERR_bad_request,
-                                      "the request is too large for the sandbox (arguments and environment together are over %d KiB)",
+                                      "the request is too large for the sandbox (arguments and environment together "
+                                      "are over %d KiB)",
                                       COP_MSG_MAX / 1024);
                 else if (c->failed == -ENOBUFS)
                         cop_error_set(&err, ENOBUFS, COP_ERR_too_many, "too many requests wait for this sandbox");
                 else
-                        cop_error_set(&err, -c->failed, COP_ERR_unavailable, "the sandbox's keeper cannot be reached: %s",
-                                      strerror(-c->failed));
+                        cop_error_set(&err, -c->failed, COP_ERR_unavailable,
+                                      "the sandbox's keeper cannot be reached: %s", strerror(-c->failed));
                 answer(c, NULL, &err);
                 c = k->freed ? NULL : k->calls;
         }
@@ -181,8 +183,8 @@ static void send_waiting(struct cop_keeper *k)
         cop_source_set_events(k->io, k->unsent ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
-struct cop_keeper_call *cop_keeper_call(struct cop_keeper *k, struct cop_msg *m, usec_t deadline, cop_keeper_reply_fn fn,
-                                        void *userdata)
+struct cop_keeper_call *cop_keeper_call(struct cop_keeper *k, struct cop_msg *m, usec_t deadline,
+                                        cop_keeper_reply_fn fn, void *userdata)
 {
         struct cop_keeper_call *call = calloc(1, sizeof(*call));
 
@@ -197,7 +199,8 @@ struct cop_keeper_call *cop_keeper_call(struct cop_keeper *k, struct cop_msg *m,
         }
         if (++k->next_id == 0)
                 k->next_id = 1;
-        *call = (struct cop_keeper_call){.keeper = k, .prev = k->last, .id = k->next_id, .fn = fn, .userdata = userdata};
+        *call = (struct cop_keeper_call){
+                .keeper = k, .prev = k->last, .id = k->next_id, .fn = fn, .userdata = userdata};
         call->deadline = deadline == USEC_INFINITY ? USEC_INFINITY : cop_usec_add(cop_now(CLOCK_MONOTONIC), deadline);
         call->msg = *m;
         call->msg.id = call->id;
@@ -228,7 +231,8 @@ void cop_keeper_call_cancel(struct cop_keeper_call *call)
                 unlink_call(call);
 }
 
-/* -- receiving ------------------------------------------------------------------------------------------------------- */
+/* -- receiving -------------------------------------------------------------------------------------------------------
+ */
 
 static void lose(struct cop_keeper *k, const struct cop_error *err)
 {
@@ -279,7 +283,8 @@ static void on_io(struct cop_source *s, int fd, uint32_t revents, void *userdata
                         continue;
                 }
                 if (r == -EBADMSG)
-                        cop_error_set(&err, EBADMSG, COP_ERR_unavailable, "the sandbox's keeper sent what is no message");
+                        cop_error_set(&err, EBADMSG, COP_ERR_unavailable,
+                                      "the sandbox's keeper sent what is no message");
                 else
                         cop_error_set(&err, r ? -r : ECONNRESET, COP_ERR_unavailable, "the sandbox's keeper is gone");
                 lose(k, &err);
@@ -289,7 +294,8 @@ static void on_io(struct cop_source *s, int fd, uint32_t revents, void *userdata
         leave(k);
 }
 
-/* -- life ------------------------------------------------------------------------------------------------------------- */
+/* -- life -------------------------------------------------------------------------------------------------------------
+ */
 
 struct cop_keeper *cop_keeper_free(struct cop_keeper *k)
 {

@@ -8,6 +8,7 @@ struct cop_op {
         struct cop_op_to to;
         void (*cancel)(void *data);
         void *data;
+        uint64_t serial;
         bool cancelled;
 };
 
@@ -16,7 +17,8 @@ void cop_answer(struct cop_op_to to, json_t *result, const struct cop_error *err
         if (to.done && err)
                 to.done(NULL, err, to.userdata);
         else if (to.done && !result)
-                to.done(NULL, &(struct cop_error){ENOMEM, COP_ERR_no_memory, "out of memory in the daemon"}, to.userdata);
+                to.done(NULL, &(struct cop_error){ENOMEM, COP_ERR_no_memory, "out of memory in the daemon"},
+                        to.userdata);
         else if (to.done)
                 to.done(result, NULL, to.userdata);
         json_decref(result);
@@ -30,7 +32,8 @@ struct cop_op *cop_op_new(struct cop_engine *e, struct cop_op_to to, void (*canc
                 cop_answer(to, NULL, NULL);
                 return NULL;
         }
-        *op = (struct cop_op){.engine = e, .next = e->ops, .to = to, .cancel = cancel, .data = data};
+        *op = (struct cop_op){
+                .engine = e, .next = e->ops, .to = to, .cancel = cancel, .data = data, .serial = ++e->op_serial};
         if (e->ops)
                 e->ops->prev = op;
         e->ops = op;
@@ -69,6 +72,19 @@ void cop_op_progress(struct cop_op *op, json_t *event)
 bool cop_op_cancelled(const struct cop_op *op)
 {
         return op && op->cancelled;
+}
+
+uint64_t cop_op_serial(const struct cop_op *op)
+{
+        return op->serial;
+}
+
+struct cop_op *cop_op_find(struct cop_engine *e, uint64_t serial)
+{
+        for (struct cop_op *op = e->ops; op; op = op->next)
+                if (op->serial == serial)
+                        return op;
+        return NULL;
 }
 
 void cop_op_cancel(struct cop_op *op)

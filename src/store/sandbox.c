@@ -97,6 +97,23 @@ static int purge_below(struct cop_store *s, const struct cop_sql_args *args, str
         return r < 0 ? r : 0;
 }
 
+/* What nobody can finish any more: the daemon that ran it died, and the sandbox ended before the next one came. */
+static int settle_below(struct cop_store *s, const struct cop_sql_args *args, struct cop_error *err)
+{
+        int r = cop_sql_exec(s,
+                             "UPDATE cells SET status = 'lost', ended_at = :a WHERE sandbox_id = :id AND ended_at = 0",
+                             &cop_sql_args_table, args, err);
+
+        if (r >= 0)
+                r = cop_sql_exec(
+                        s, "UPDATE commands SET status = 'lost', ended_at = :a WHERE sandbox_id = :id AND ended_at = 0",
+                        &cop_sql_args_table, args, err);
+        if (r >= 0)
+                r = cop_sql_exec(s, "UPDATE contexts SET state = 'dead' WHERE sandbox_id = :id", &cop_sql_args_table,
+                                 args, err);
+        return r < 0 ? r : 0;
+}
+
 int cop_store_sandbox_ended(struct cop_store *s, const char *id, usec_t at, const char *reason, bool purge,
                             struct cop_error *err)
 {
@@ -107,8 +124,8 @@ int cop_store_sandbox_ended(struct cop_store *s, const char *id, usec_t at, cons
                 return r;
         r = change(s, "UPDATE sandboxes SET state = 'ended', ended_at = :a, ended_reason = :text WHERE id = :id",
                    &cop_sql_args_table, &args, id, err);
-        if (r == 0 && purge)
-                r = purge_below(s, &args, err);
+        if (r == 0)
+                r = purge ? purge_below(s, &args, err) : settle_below(s, &args, err);
         if (r < 0) {
                 cop_store_rollback(s);
                 return r;
@@ -190,14 +207,13 @@ int cop_store_image_users(struct cop_store *s, const char *image_id, char *ids, 
         return 0;
 }
 
-int cop_store_sandbox_prune(struct cop_store *s, unsigned keep, struct cop_error *err)
+int cop_store_sandbox_prunable(struct cop_store *s, unsigned keep, struct cop_sandbox_row ***ret, struct cop_error *err)
 {
         struct cop_sql_args args = {.a = keep};
 
-        int r = cop_sql_exec(s,
-                             "DELETE FROM sandboxes WHERE id IN (SELECT id FROM sandboxes WHERE state = 'ended'"
-                             " ORDER BY ended_at DESC LIMIT -1 OFFSET :a)",
-                             &cop_sql_args_table, &args, err);
+        int r = cop_sql_query(
+                s, "SELECT * FROM sandboxes WHERE state = 'ended' ORDER BY ended_at DESC LIMIT 1000 OFFSET :a",
+                &cop_sql_args_table, &args, &table, ret, err);
         return r < 0 ? r : 0;
 }
 

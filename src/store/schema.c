@@ -10,7 +10,7 @@ static const char step_1[] =
         "CREATE TABLE images("
         "  id TEXT PRIMARY KEY, name TEXT UNIQUE, digest TEXT, path TEXT NOT NULL, info TEXT, size_bytes INTEGER NOT "
         "NULL,"
-        "  files INTEGER NOT NULL, created_at INTEGER NOT NULL) STRICT;"
+        "  files INTEGER NOT NULL, created_at INTEGER NOT NULL, packages TEXT) STRICT;"
 
         "CREATE TABLE sandboxes("
         "  id TEXT PRIMARY KEY, state TEXT NOT NULL, name TEXT, image_id TEXT NOT NULL, image_name TEXT, labels TEXT,"

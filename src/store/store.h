@@ -41,8 +41,9 @@ struct cop_image_row {
         char id[COP_STORE_ID_MAX]; /* im_… */
         char *name; /* unique; NULL = replaced by a newer image of the name, kept while sandboxes use it */
         char *digest;
-        char *path; /* folder that holds rootfs/ */
-        char *info; /* JSON: image.json */
+        char *path;     /* folder that holds rootfs/ */
+        char *info;     /* JSON: what a sandbox needs of image.json: defaults, kernelspecs, os, … */
+        char *packages; /* JSON: its long lists; for insert, NULL in rows read (see _packages) */
         uint64_t size_bytes, files;
         usec_t created_at;
 };
@@ -50,6 +51,8 @@ struct cop_image_row {
 int cop_store_image_insert(struct cop_store *s, const struct cop_image_row *row, struct cop_error *err);
 /* By id or name; image_not_found. */
 int cop_store_image_get(struct cop_store *s, const char *ref, struct cop_image_row **ret, struct cop_error *err);
+/* malloc'd; NULL when there are none. */
+int cop_store_image_packages(struct cop_store *s, const char *id, char **ret, struct cop_error *err);
 int cop_store_image_list(struct cop_store *s, struct cop_image_row ***ret, struct cop_error *err); /* oldest first */
 int cop_store_image_delete(struct cop_store *s, const char *id, struct cop_error *err);
 struct cop_image_row *cop_image_row_free(struct cop_image_row *row);
@@ -83,7 +86,7 @@ int cop_store_sandbox_free_slot(struct cop_store *s, unsigned count, unsigned *r
 /* -> running, with started_at, start_time, expires_at. */
 int cop_store_sandbox_started(struct cop_store *s, const struct cop_sandbox_row *row, struct cop_error *err);
 int cop_store_sandbox_ending(struct cop_store *s, const char *id, struct cop_error *err);
-/* -> ended; purge: its contexts, cells and commands go too. */
+/* -> ended; cells and commands that were under way become "lost".  purge: its contexts, cells and commands go. */
 int cop_store_sandbox_ended(struct cop_store *s, const char *id, usec_t at, const char *reason, bool purge,
                             struct cop_error *err);
 /* name, labels, metadata, limits, ttl, expires_at.  name_taken. */
@@ -103,8 +106,10 @@ int cop_store_sandbox_list(struct cop_store *s, enum cop_store_which which, unsi
 /* How many live sandboxes use the image; ids (may be NULL) gets as many of theirs as fit, as "sb_a, sb_b". */
 int cop_store_image_users(struct cop_store *s, const char *image_id, char *ids, size_t ids_size, unsigned *ret_count,
                           struct cop_error *err);
-/* Forgets ended sandboxes, with everything below them, but for the newest `keep`. */
-int cop_store_sandbox_prune(struct cop_store *s, unsigned keep, struct cop_error *err);
+/* The ended sandboxes but for the newest `keep`: what may be forgotten. */
+int cop_store_sandbox_prunable(struct cop_store *s, unsigned keep, struct cop_sandbox_row ***ret,
+                               struct cop_error *err);
+/* With everything below it. */
 int cop_store_sandbox_delete(struct cop_store *s, const char *id, struct cop_error *err);
 struct cop_sandbox_row *cop_sandbox_row_free(struct cop_sandbox_row *row);
 struct cop_sandbox_row **cop_sandbox_rows_free(struct cop_sandbox_row **rows);

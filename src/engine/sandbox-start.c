@@ -1,0 +1,381 @@
+/* Theory of operation
+ *
+ * Creating a sandbox goes through these steps; each leaves enough on disk for a later daemon to undo it:
+ *
+ *      1  row "starting" in the store: name and uid range are taken
+ *      2  folders: sandboxes/<id>/{fs,run/ipc,logs}
+ *      3  coppice-keeper, listening at run/keeper.sock; it outlives us
+ *      4  START: namespaces, mounts, cgroup, init.  The reply comes when init is ready
+ *      5  row "running"
+ *      6  the default context's kernel begins to start, the caller is answered
+ *
+ * A failure anywhere ends the sandbox with the reason start_failed, through the same steps as any other end
+ * (sandbox-end.c).  When the daemon dies before 5, the next one finds the row "starting" and does that.
+ */
+#include "engine/sandbox.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include "base/fs.h"
+#include "base/id.h"
+#include "base/parse.h"
+#include "base/utf8.h"
+
+#define START_DEADLINE (30 * USEC_PER_SEC)
+#define MEMORY_DEFAULT (2ULL << 30)
+#define PIDS_DEFAULT 512
+#define NOFILE_DEFAULT 65536
+
+struct cop_sandbox_start {
+        struct cop_op *op;
+        usec_t begun; /* CLOCK_MONOTONIC */
+        bool start_kernel;
+};
+
+/* -- parameters -> row
+ * -------------------------------------------------------------------------------------------------- */
+
+static int get_limits(const struct cop_sandbox_params *p, struct cop_sandbox_limits *ret, struct cop_error *err)
+{
+        struct rlimit files = {.rlim_max = NOFILE_DEFAULT};
+
+        getrlimit(RLIMIT_NOFILE, &files);
+        unsigned most = (unsigned)MIN_OF(files.rlim_max, (rlim_t)1 << 20);
+        *ret = (struct cop_sandbox_limits){
+                .memory = p->memory ? p->memory : MEMORY_DEFAULT,
+                .cpu_milli = p->cpu_milli ? p->cpu_milli : 1000 * (unsigned)MAX_OF(sysconf(_SC_NPROCESSORS_ONLN), 1),
+                .pids = p->pids ? p->pids : PIDS_DEFAULT,
+                .nofile = p->nofile ? p->nofile : MIN_OF(most, (unsigned)NOFILE_DEFAULT),
+        };
+        if (ret->nofile > most)
+                return cop_error_set(err, ERANGE, COP_ERR_bad_request, "field \"nofile\": this host allows at most %u",
+                                     most);
+        return cop_limits_check(ret, err);
+}
+
+static char *copy_text(json_t *object, const char *key)
+{
+        const char *text = json_string_value(json_object_get(object, key));
+
+        return text ? strdup(text) : NULL;
+}
+
+static int fill_row(struct cop_engine *e, const struct cop_sandbox_params *p, struct cop_sandbox_row *row,
+                    struct cop_error *err)
+{
+        _cleanup_(cop_image_row_freep) struct cop_image_row *image = NULL;
+        _cleanup_json_ json_t *defaults = NULL;
+        struct cop_sandbox_limits limits;
+
+        int r = p->name ? cop_sandbox_check_name(e, p->name, NULL, err) : 0;
+        if (r == 0)
+                r = get_limits(p, &limits, err);
+        if (r == 0)
+                r = cop_image_lookup(e, p->image ? p->image : "code-interpreter", &image, NULL, &defaults, err);
+        if (r == 0)
+                r = cop_labels_to_json(p->labels, "labels", &row->labels, err);
+        if (r == 0)
+                r = cop_metadata_to_json(p->metadata, &row->metadata, err);
+        if (r == 0)
+                r = cop_env_to_json(p->env, &row->env, err);
+        if (r < 0)
+                return r;
+        snprintf(row->state, sizeof(row->state), "starting");
+        snprintf(row->image_id, sizeof(row->image_id), "%s", image->id);
+        row->image_name = image->name ? strdup(image->name) : NULL;
+        row->limits = cop_limits_to_json(&limits);
+        row->user = copy_text(defaults, "user");
+        row->workdir = copy_text(defaults, "workdir");
+        row->boot_id = strdup(e->boot_id);
+        row->ttl = p->ttl == USEC_INFINITY ? 0 : p->ttl;
+        row->created_at = cop_now(CLOCK_REALTIME);
+        if (p->name && !(row->name = strdup(p->name)))
+                return cop_error_errno(err, ENOMEM, "sandbox");
+        return row->limits && row->boot_id ? 0 : cop_error_errno(err, ENOMEM, "sandbox");
+}
+
+/* Ids and uid ranges are chosen freely, so a clash is only a reason to choose again. */
+static int insert_row(struct cop_engine *e, struct cop_sandbox_row *row, struct cop_error *err)
+{
+        int r = -EEXIST;
+
+        for (int tries = 0; r == -EEXIST && tries < 10; tries++) {
+                cop_id_new(row->id, "sb_", 10);
+                r = cop_store_sandbox_free_slot(e->store, COP_SLOTS_MAX, &row->slot, err);
+                if (r == 0)
+                        r = cop_store_sandbox_insert(e->store, row, err);
+                if (r == -EEXIST && err->code == COP_ERR_name_taken)
+                        break;
+        }
+        return r;
+}
+
+/* -- folders
+ * ---------------------------------------------------------------------------------------------------------------- */
+
+static int make_folder(int at_fd, const char *name, mode_t mode, struct cop_error *err)
+{
+        /* fchmodat: whatever the umask, the sandbox sees run/ipc with this mode. */
+        if (mkdirat(at_fd, name, 0700) < 0 || fchmodat(at_fd, name, mode, 0) < 0)
+                return cop_error_errno(err, errno, "making the folder %s of a sandbox", name);
+        return 0;
+}
+
+static int make_folders(struct cop_sandbox *sb, struct cop_error *err)
+{
+        /* The outermost folder is closed to all other users of the host: below it lie setuid programs and the sockets.
+         */
+        static const struct {
+                const char *name;
+                mode_t mode;
+        } folders[] = {
+                {"fs", 0700}, {"fs/upper", 0755}, {"fs/work", 0755}, {"run", 0700}, {"run/ipc", 01777}, {"logs", 0700},
+        };
+
+        if (mkdir(sb->dir, 0700) < 0)
+                return cop_error_errno(err, errno, "making %s", sb->dir);
+        _cleanup_close_ int fd = open(sb->dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (fd < 0)
+                return cop_error_errno(err, errno, "opening %s", sb->dir);
+        for (size_t i = 0; i < ELEMENTSOF(folders); i++) {
+                int r = make_folder(fd, folders[i].name, folders[i].mode, err);
+                if (r < 0)
+                        return r;
+        }
+        return cop_sandbox_open_folders(sb, err);
+}
+
+/* -- the keeper
+ * --------------------------------------------------------------------------------------------------------------- */
+
+/* A keeper that died says why on its stderr only. */
+static void add_last_words(struct cop_sandbox *sb, struct cop_error *err)
+{
+        _cleanup_close_ int fd =
+                sb->logs_fd < 0 ? -EBADF : openat(sb->logs_fd, "keeper.log", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+        char words[401];
+        off_t size;
+
+        if (fd < 0 || (size = lseek(fd, 0, SEEK_END)) <= 0)
+                return;
+        ssize_t n = pread(fd, words, sizeof(words) - 1, MAX_OF(size - (off_t)sizeof(words) + 1, 0));
+        if (n <= 0)
+                return;
+        while (n > 0 && words[n - 1] == '\n')
+                n--;
+        words[n] = '\0';
+        size_t used = strlen(err->message);
+        snprintf(err->message + used, sizeof(err->message) - used, "; its last words: %s", words);
+        cop_utf8_trim(err->message);
+}
+
+static void fail(struct cop_sandbox *sb, const struct cop_error *err)
+{
+        struct cop_error wrapped = *err;
+        struct cop_op *op = sb->start ? TAKE_PTR(sb->start->op) : NULL;
+
+        if (wrapped.code == COP_ERR_unavailable || wrapped.code == COP_ERR_timeout)
+                add_last_words(sb, &wrapped);
+        /* What the caller can mend keeps its code; the rest is a failed start, whatever the part that failed calls it.
+         */
+        if (wrapped.code == COP_ERR_internal || wrapped.code == COP_ERR_io_error || wrapped.code == COP_ERR_unavailable)
+                wrapped.code = COP_ERR_start_failed;
+        cop_error_wrap(&wrapped, -wrapped.errnum, "sandbox %s could not be started", sb->id);
+        cop_sandbox_end(sb, "start_failed", NULL);
+        cop_op_done(op, NULL, &wrapped);
+}
+
+void cop_sandbox_start_abort(struct cop_sandbox *sb, const struct cop_error *err)
+{
+        struct cop_sandbox_start *start = TAKE_PTR(sb->start);
+
+        if (!start)
+                return;
+        cop_op_done(start->op, NULL, err);
+        free(start);
+}
+
+static void on_started(struct cop_msg *reply, const struct cop_error *err, void *userdata)
+{
+        struct cop_sandbox *sb = userdata;
+        struct cop_error error;
+
+        if (sb->state != COP_SANDBOX_STARTING)
+                return; /* removed meanwhile */
+        if (err) {
+                fail(sb, err);
+                return;
+        }
+        sb->row->started_at = cop_now(CLOCK_REALTIME);
+        sb->row->start_time = cop_now(CLOCK_MONOTONIC) - sb->start->begun;
+        sb->row->expires_at = sb->row->ttl ? cop_usec_add(sb->row->started_at, sb->row->ttl) : 0;
+        if (cop_store_sandbox_started(sb->engine->store, sb->row, &error) < 0) {
+                fail(sb, &error);
+                return;
+        }
+        snprintf(sb->row->state, sizeof(sb->row->state), "running");
+        struct cop_sandbox_start *start = TAKE_PTR(sb->start);
+        cop_engine_event(sb->engine, "sandbox.started", sb->id, NULL);
+        sb->state = COP_SANDBOX_RUNNING;
+        cop_contexts_start(sb, start->start_kernel);
+        cop_op_done(start->op, cop_sandbox_view(sb), NULL);
+        free(start);
+        if (sb->state == COP_SANDBOX_RUNNING)
+                cop_sandbox_now_running(sb);
+}
+
+/* A host name is stricter than a sandbox name: letters, digits and inner hyphens (RFC 1123). */
+static void host_name(const struct cop_sandbox *sb, char ret[static 64])
+{
+        size_t n = 0;
+
+        for (const char *p = sb->name ? sb->name : sb->id; *p && n < 63; p++)
+                ret[n++] = *p == '_' || *p == '.' ? '-' : *p;
+        while (n > 0 && ret[n - 1] == '-')
+                n--;
+        ret[n] = '\0';
+}
+
+static int add_paths(struct cop_sandbox *sb, struct cop_msg *m, struct cop_error *err)
+{
+        _cleanup_(cop_image_row_freep) struct cop_image_row *image = NULL;
+        char path[4200];
+
+        int r = cop_store_image_get(sb->engine->store, sb->row->image_id, &image, err);
+        if (r < 0)
+                return r;
+        const struct {
+                unsigned short tag;
+                const char *folder, *name;
+        } paths[] = {
+                {COP_TAG_LOWER, image->path, "rootfs"},
+                {COP_TAG_UPPER, sb->dir, "fs"},
+                {COP_TAG_IPC, sb->dir, "run/ipc"},
+                {COP_TAG_LOGS, sb->dir, "logs"},
+        };
+        for (size_t i = 0; i < ELEMENTSOF(paths); i++) {
+                r = cop_path_format(path, sizeof(path), "%s/%s", paths[i].folder, paths[i].name);
+                if (r < 0)
+                        return cop_error_errno(err, r, "%s", paths[i].folder);
+                cop_msg_add_str(m, paths[i].tag, path);
+        }
+        return 0;
+}
+
+static int send_start(struct cop_sandbox *sb, struct cop_error *err)
+{
+        _cleanup_msg_ struct cop_msg m = COP_MSG_NULL;
+        struct cop_sandbox_limits limits;
+        char host[64];
+
+        cop_msg_init(&m, COP_WIRE_START, 0);
+        cop_limits_from_json(sb->row->limits, &limits);
+        host_name(sb, host);
+        cop_msg_add_str(&m, COP_TAG_CGROUP, sb->id);
+        cop_msg_add_str(&m, COP_TAG_HOSTNAME, host);
+        cop_msg_add_u64(&m, COP_TAG_UID_BASE, COP_UID_BASE(sb->row->slot));
+        cop_msg_add_u64(&m, COP_TAG_DEFAULT_UID, (uint64_t)json_integer_value(json_object_get(sb->defaults, "uid")));
+        cop_msg_add_u64(&m, COP_TAG_DEFAULT_GID, (uint64_t)json_integer_value(json_object_get(sb->defaults, "gid")));
+        cop_msg_add_str(&m, COP_TAG_CWD, sb->row->workdir);
+        cop_msg_add_u64(&m, COP_TAG_MEMORY_MAX, limits.memory);
+        cop_msg_add_u64(&m, COP_TAG_CPU_MILLI, limits.cpu_milli);
+        cop_msg_add_u64(&m, COP_TAG_PIDS_MAX, limits.pids);
+        cop_msg_add_u64(&m, COP_TAG_NOFILE, limits.nofile);
+        int r = add_paths(sb, &m, err);
+        if (r == 0)
+                cop_keeper_call(sb->keeper, &m, START_DEADLINE, on_started, sb);
+        return r;
+}
+
+static int start_keeper(struct cop_sandbox *sb, struct cop_error *err)
+{
+        const struct cop_keeper_events events = {cop_sandbox_on_event, cop_sandbox_on_lost, sb};
+        char socket_path[4200], log_path[4200];
+
+        int r = cop_path_format(socket_path, sizeof(socket_path), "%s/run/keeper.sock", sb->dir);
+        if (r == 0)
+                r = cop_path_format(log_path, sizeof(log_path), "%s/logs/keeper.log", sb->dir);
+        if (r < 0)
+                return cop_error_errno(err, r, "%s", sb->dir);
+        return cop_keeper_start(sb->engine->loop, sb->engine->keeper_path, socket_path, log_path, &events, &sb->keeper,
+                                err);
+}
+
+/* -- the operation
+ * -------------------------------------------------------------------------------------------------------------- */
+
+/* The caller went away before it learned the id: nobody would ever use the sandbox. */
+static void on_cancel(void *data)
+{
+        struct cop_sandbox *sb = data;
+
+        cop_sandbox_end(sb, "removed", NULL);
+}
+
+static int begin(struct cop_engine *e, const struct cop_sandbox_params *p, struct cop_sandbox **ret,
+                 struct cop_error *err)
+{
+        struct cop_sandbox_row *row = calloc(1, sizeof(*row));
+        usec_t begun = cop_now(CLOCK_MONOTONIC);
+
+        int r = row ? fill_row(e, p, row, err) : cop_error_errno(err, ENOMEM, "sandbox");
+        if (r == 0)
+                r = insert_row(e, row, err);
+        if (r < 0) {
+                cop_sandbox_row_free(row);
+                return r;
+        }
+        char id[COP_ID_MAX];
+        snprintf(id, sizeof(id), "%s", row->id);
+        struct cop_sandbox *sb;
+        r = cop_sandbox_new(e, row, &sb, err);
+        if (r < 0) {
+                cop_store_sandbox_delete(e->store, id, NULL);
+                return r;
+        }
+        r = cop_sandbox_read_image(sb, err);
+        if (r == 0 && !(sb->start = calloc(1, sizeof(*sb->start))))
+                r = cop_error_errno(err, ENOMEM, "sandbox");
+        if (r < 0) {
+                cop_sandbox_drop(sb);
+                cop_store_sandbox_delete(e->store, id, NULL);
+                return r;
+        }
+        sb->start->begun = begun;
+        sb->start->start_kernel = p->start_kernel;
+        *ret = sb;
+        return 0;
+}
+
+void cop_sandbox_create(struct cop_engine *e, const struct cop_sandbox_params *p, struct cop_op_to to,
+                        struct cop_op **ret_op)
+{
+        struct cop_sandbox *sb = NULL;
+        struct cop_error err;
+
+        if (ret_op)
+                *ret_op = NULL;
+        if (begin(e, p, &sb, &err) < 0) {
+                cop_answer(to, NULL, &err);
+                return;
+        }
+        sb->start->op = cop_op_new(e, to, on_cancel, sb);
+        if (!sb->start->op) {
+                cop_sandbox_end(sb, "start_failed", NULL);
+                return;
+        }
+        cop_engine_event(e, "sandbox.created", sb->id, NULL);
+        int r = make_folders(sb, &err);
+        if (r == 0)
+                r = start_keeper(sb, &err);
+        if (r == 0)
+                r = send_start(sb, &err);
+        if (r < 0)
+                fail(sb, &err);
+        else if (ret_op)
+                *ret_op = sb->start->op;
+}

@@ -1,0 +1,105 @@
+/* The life of a sandbox inside the engine: sandbox.c (finding, asking, changing), sandbox-start.c, sandbox-end.c,
+ * adopt.c.
+ *
+ *      STARTING ──► RUNNING ──► ENDING ──► freed; its row says ended
+ *          └──────────────────────┘
+ *
+ * A sandbox is freed only from the loop (on_finish_timer of sandbox-end.c), never inside cop_sandbox_end: callers may
+ * go on using it until they return.
+ */
+#pragma once
+
+#include "engine/internal.h"
+
+#define COP_SLOTS_MAX 31768u /* uid ranges: (1000 + slot) * 65536 stays below 2^31 */
+#define COP_UID_BASE(slot) (0x10000u * (1000u + (slot)))
+
+#define COP_KEEP_ENDED 200 /* rows of ended sandboxes kept for reading */
+
+struct cop_sandbox_limits {
+        uint64_t memory; /* bytes */
+        unsigned cpu_milli, pids, nofile;
+};
+
+/* -- sandbox.c -------------------------------------------------------------------------------------------------------
+ */
+
+/* The object of a row (stolen, also on failure), linked into the engine; state STARTING. */
+int cop_sandbox_new(struct cop_engine *e, struct cop_sandbox_row *row, struct cop_sandbox **ret, struct cop_error *err);
+/* Frees what is in memory; the keeper lives on. */
+void cop_sandbox_drop(struct cop_sandbox *sb);
+/* kernelspecs and defaults of its image. */
+int cop_sandbox_read_image(struct cop_sandbox *sb, struct cop_error *err);
+/* Opens run/ipc and logs. */
+int cop_sandbox_open_folders(struct cop_sandbox *sb, struct cop_error *err);
+/* state is RUNNING now: serves those who waited. */
+void cop_sandbox_now_running(struct cop_sandbox *sb);
+/* Tells those who wait that it will not run. */
+void cop_sandbox_answer_waiters(struct cop_sandbox *sb, const struct cop_error *err);
+extern void (*const cop_sandbox_on_event)(struct cop_msg *event, void *userdata);
+extern void (*const cop_sandbox_on_lost)(const struct cop_error *err, void *userdata);
+struct cop_sandbox *cop_sandbox_by_id(struct cop_engine *e, const char *id);
+/* Any of memory, whatever its state. */
+struct cop_sandbox *cop_sandbox_by_ref(struct cop_engine *e, const char *ref);
+
+/* -- sandbox-params.c
+ * --------------------------------------------------------------------------------------------------- */
+
+int cop_limits_check(const struct cop_sandbox_limits *l, struct cop_error *err);
+char *cop_limits_to_json(const struct cop_sandbox_limits *l); /* malloc'd; NULL when out of memory */
+void cop_limits_from_json(const char *text, struct cop_sandbox_limits *ret);
+/* Checks labels, metadata and env and gives their text (malloc'd). object NULL = {}. */
+int cop_labels_to_json(json_t *object, const char *field, char **ret, struct cop_error *err);
+int cop_metadata_to_json(json_t *object, char **ret, struct cop_error *err);
+int cop_env_to_json(json_t *object, char **ret, struct cop_error *err);
+/* Names of live sandboxes are unique. */
+int cop_sandbox_check_name(struct cop_engine *e, const char *name, const struct cop_sandbox *but,
+                           struct cop_error *err);
+
+/* -- sandbox-start.c
+ * ---------------------------------------------------------------------------------------------------- */
+
+/* Stops a start under way; its caller gets err. */
+void cop_sandbox_start_abort(struct cop_sandbox *sb, const struct cop_error *err);
+
+/* -- sandbox-end.c
+ * ------------------------------------------------------------------------------------------------------ */
+
+/* Begins the end, or joins one that is under way.  reason: as ended_reason of the API.  op (may be NULL) gets the
+ * Sandbox. */
+void cop_sandbox_end(struct cop_sandbox *sb, const char *reason, struct cop_op *op);
+/* Frees sb->end at shutdown. */
+void cop_sandbox_end_drop(struct cop_sandbox *sb);
+/* Forgets the oldest ended sandboxes beyond COP_KEEP_ENDED, files too. */
+void cop_engine_prune(struct cop_engine *e);
+
+/* -- trash.c
+ * ------------------------------------------------------------------------------------------------------------- */
+
+int cop_trash_new(struct cop_engine *e, struct cop_error *err); /* and goes on with what an earlier daemon left */
+void cop_trash_free(struct cop_engine *e);
+/* Takes path out of sight at once and deletes it in a child process. A missing path is fine. */
+void cop_trash_add(struct cop_engine *e, const char *path);
+
+/* -- policy.c
+ * ------------------------------------------------------------------------------------------------------------ */
+
+int cop_policy_new(struct cop_engine *e, struct cop_error *err);
+void cop_policy_changed(struct cop_engine *e); /* an expires_at changed */
+
+/* -- adopt.c
+ * ------------------------------------------------------------------------------------------------------------- */
+
+int cop_engine_adopt(struct cop_engine *e, struct cop_error *err);
+void cop_engine_adopt_drop(struct cop_engine *e);
+
+/* -- image.c
+ * ------------------------------------------------------------------------------------------------------------- */
+
+/* The folder of an image and what image.json says of it (any may be NULL). */
+int cop_image_lookup(struct cop_engine *e, const char *ref, struct cop_image_row **ret, json_t **ret_kernelspecs,
+                     json_t **ret_defaults, struct cop_error *err);
+/* A replaced image that no sandbox uses any more goes. */
+void cop_image_release(struct cop_engine *e, const char *image_id);
+void cop_images_sweep(struct cop_engine *e); /* at start: what an interrupted build left */
+void cop_images_drop(struct cop_engine *e);  /* at shutdown: ends the builds */
