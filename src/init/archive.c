@@ -17,7 +17,7 @@
 #include "base/fs.h"
 #include "ops.h"
 #include "sandbox/wire.h"
-#include "tar.h"
+#include "base/tar.h"
 #include "walk.h"
 
 #define TARGET_MAX COP_TAR_NAME_MAX

@@ -10,8 +10,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "base/buf.h"
-#include "base/err.h"
+#include "buf.h"
+#include "err.h"
 
 #define COP_TAR_BLOCK 512
 #define COP_TAR_NAME_MAX 4095 /* bytes of a name or link target */

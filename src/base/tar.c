@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/cleanup.h"
-#include "base/utf8.h"
+#include "cleanup.h"
+#include "utf8.h"
 
 /* A header block (POSIX.1-1988; the GNU variant differs in magic and prefix). */
 struct block {
