@@ -1,0 +1,59 @@
+/* The stages of a freeze, between the stop and the commit.  Each fills its tables of the image; see freeze.c for the
+ * order.  Vocabulary: collect_ reads from the kernel, dump_ writes into the image. */
+#pragma once
+
+#include "base/buf.h"
+#include "freezer/freezer.h"
+#include "freezer/image.h"
+#include "freezer/procfs.h"
+#include "freezer/tracee.h"
+
+/* What one open file description is known by while the tables are made. */
+struct cop_dump_file {
+        uint64_t dev, ino;
+        uint32_t proc; /* index in the tree of a process that has it, IMG_NONE for mapped files */
+        int fd;        /* its number there */
+        int own_fd;    /* owned duplicate, or -EBADF */
+        uint32_t flags;
+        uint32_t index; /* in IMG_FILES */
+        uint32_t link;
+        bool mapping;  /* opened for a mapping, not a descriptor */
+};
+
+struct cop_dump {
+        const struct cop_freeze_request *request; /* borrowed */
+        struct cop_tree tree;
+        struct cop_image_writer *writer; /* owned by freeze.c */
+        const struct cop_image *parent;  /* borrowed */
+        struct cop_vmas *vmas;           /* owned, one per process */
+        struct cop_dump_file *files;     /* owned */
+        size_t file_count, files_allocated;
+        uint32_t links;                  /* next link id */
+        struct stat_id {
+                uint64_t dev, ino;
+        } *sources;                      /* owned: identity of the parent's page files, by source number in the writer */
+        size_t source_count;
+        char *buffer;                    /* owned: page transfer */
+        uint64_t pages_written, pages_kept;
+        int net_diag_fd;
+        bool root;                       /* map_files may be read */
+};
+
+/* dump_proc.c: processes, threads, credentials, signals, timers. */
+int cop_dump_procs(struct cop_dump *d, struct cop_error *err);
+/* dump_mem.c */
+int cop_collect_memory(struct cop_dump *d, struct cop_error *err);
+int cop_dump_memory(struct cop_dump *d, struct cop_error *err);
+int cop_dump_object_pages(struct cop_dump *d, int fd, uint64_t size, uint32_t *ret_first, uint32_t *ret_count, struct cop_error *err);
+/* dump_fd.c: descriptors of all processes; mapped files through cop_dump_mapped_file (its index in IMG_FILES). */
+int cop_dump_descriptors(struct cop_dump *d, struct cop_error *err);
+int cop_dump_mapped_file(struct cop_dump *d, uint32_t proc, const struct cop_vma *v, struct cop_error *err);
+int cop_dump_path_file(struct cop_dump *d, uint32_t proc, const char *link, struct cop_error *err);
+/* dump_sock.c */
+int cop_dump_socket(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct cop_error *err);
+int cop_dump_sockets_finish(struct cop_dump *d, struct cop_error *err);
+/* interrupted.c: makes a system call that the stop interrupted start again; true when registers were changed. */
+bool cop_rewind_interrupted(struct user_regs_struct *regs);
+
+__attribute__((format(printf, 4, 5))) int cop_not_freezable(const struct cop_dump *d, uint32_t proc, struct cop_error *err,
+                                                           const char *format, ...);

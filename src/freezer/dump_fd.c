@@ -1,0 +1,650 @@
+/* Descriptors.
+ *
+ * Theory of operation.  Two descriptors belong to one open file description when kcmp says so; only those of equal inode
+ * and flags are compared.  Each description becomes one img_file.  What it is comes from the link in /proc/PID/fd, fstat
+ * and fdinfo; what only the description itself can tell (pipe contents, socket state) from a duplicate by pidfd_getfd.
+ * The second pass resolves epoll registrations, which name descriptors.
+ */
+#include <fcntl.h>
+#include <linux/kcmp.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "freezer/dump.h"
+
+#define LINK_MAX_BYTES 4352
+
+struct fd_info {
+        char link[LINK_MAX_BYTES];
+        struct stat st;
+        char *text; /* owned: fdinfo */
+        uint32_t flags;
+        uint64_t position;
+};
+
+static uint64_t value(const char *text, const char *key, int base)
+{
+        const char *v = cop_procfs_field(text, key, NULL);
+
+        return v ? strtoull(v, NULL, base) : 0;
+}
+
+static int collect_fd(const struct cop_proc *p, int fd, struct fd_info *fi, struct cop_error *err)
+{
+        char path[32];
+
+        snprintf(path, sizeof(path), "fd/%d", fd);
+        ssize_t n = readlinkat(p->dir_fd, path, fi->link, sizeof(fi->link) - 1);
+        if (n < 0 || fstatat(p->dir_fd, path, &fi->st, 0) < 0)
+                return cop_error_errno(err, errno, "reading descriptor %d of pid %d (%s)", fd, p->nspid, p->comm);
+        fi->link[n] = '\0';
+        snprintf(path, sizeof(path), "fdinfo/%d", fd);
+        int r = cop_read_file(p->dir_fd, path, 16UL << 20, &fi->text, NULL, err);
+        if (r < 0)
+                return r;
+        fi->flags = (uint32_t)value(fi->text, "flags", 8);
+        fi->position = value(fi->text, "pos", 10);
+        return 0;
+}
+
+static struct cop_dump_file *remember(struct cop_dump *d, struct cop_dump_file f)
+{
+        if (d->file_count == d->files_allocated) {
+                d->files_allocated = d->files_allocated ? 2 * d->files_allocated : 64;
+                struct cop_dump_file *bigger = reallocarray(d->files, d->files_allocated, sizeof(*bigger));
+                if (!bigger)
+                        return NULL;
+                d->files = bigger;
+        }
+        d->files[d->file_count] = f;
+        return &d->files[d->file_count++];
+}
+
+static struct cop_dump_file *find_same(struct cop_dump *d, uint32_t proc, int fd, const struct fd_info *fi)
+{
+        for (size_t i = 0; i < d->file_count; i++) {
+                const struct cop_dump_file *f = &d->files[i];
+                if (f->mapping || f->ino != fi->st.st_ino || f->dev != fi->st.st_dev || f->flags != (fi->flags & ~(uint32_t)O_CLOEXEC))
+                        continue;
+                if (syscall(SYS_kcmp, d->tree.procs[proc].pid, d->tree.procs[f->proc].pid, KCMP_FILE, fd, f->fd) == 0)
+                        return &d->files[i];
+        }
+        return NULL;
+}
+
+/* The object behind several descriptions (a pipe's two ends, a memfd opened twice): its first description's link. */
+static uint32_t object_link(struct cop_dump *d, uint64_t dev, uint64_t ino, bool *ret_new)
+{
+        for (size_t i = 0; i < d->file_count; i++)
+                if (d->files[i].link && d->files[i].ino == ino && d->files[i].dev == dev) {
+                        *ret_new = false;
+                        return d->files[i].link;
+                }
+        *ret_new = true;
+        return ++d->links;
+}
+
+static int duplicate(struct cop_dump *d, struct cop_dump_file *known, struct cop_error *err)
+{
+        if (known->own_fd >= 0)
+                return known->own_fd;
+        known->own_fd = (int)syscall(SYS_pidfd_getfd, d->tree.procs[known->proc].pidfd, known->fd, 0);
+        if (known->own_fd < 0)
+                return cop_error_errno(err, errno, "duplicating descriptor %d of pid %d", known->fd, d->tree.procs[known->proc].nspid);
+        return known->own_fd;
+}
+
+static const char *external_name(const struct cop_dump *d, const struct stat *st)
+{
+        for (size_t i = 0; i < d->request->external_count; i++)
+                if (d->request->externals[i].dev == st->st_dev && d->request->externals[i].ino == st->st_ino)
+                        return d->request->externals[i].name;
+        return NULL;
+}
+
+/* ---- pipes ---- */
+
+static int dump_pipe_data(struct cop_dump *d, int fd, struct img_file *f, struct cop_error *err)
+{
+        char path[32];
+        int queued = 0, pair[2];
+
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        _cleanup_close_ int reader = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+        if (reader < 0 || ioctl(reader, FIONREAD, &queued) < 0)
+                return cop_error_errno(err, errno, "opening a pipe");
+        f->arg[0] = (uint64_t)fcntl(reader, F_GETPIPE_SZ);
+        f->first_packet = cop_image_count(d->writer, IMG_PACKETS);
+        if (queued <= 0)
+                return 0;
+        if (pipe2(pair, O_CLOEXEC | O_NONBLOCK) < 0)
+                return cop_error_errno(err, errno, "copying a pipe");
+        _cleanup_close_ int in = pair[1], out = pair[0];
+        _cleanup_free_ char *data = malloc((size_t)queued);
+        if (fcntl(in, F_SETPIPE_SZ, (int)f->arg[0]) < 0 || !data)
+                return cop_error_errno(err, errno, "copying a pipe");
+        ssize_t n = tee(reader, in, (size_t)queued, SPLICE_F_NONBLOCK);
+        if (n != queued || read(out, data, (size_t)queued) != queued)
+                return cop_error_errno(err, n < 0 ? errno : EIO, "copying the contents of a pipe");
+        struct img_packet packet = {.data = cop_image_put(d->writer, data, (size_t)queued)};
+        cop_image_add(d->writer, IMG_PACKETS, &packet);
+        f->packets = 1;
+        return 0;
+}
+
+static int dump_pipe(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, const struct fd_info *fi, struct cop_error *err)
+{
+        bool first;
+
+        f->kind = fi->link[0] == '/' ? IMG_FILE_FIFO : IMG_FILE_PIPE;
+        if (f->kind == IMG_FILE_FIFO)
+                f->path = cop_image_puts(d->writer, fi->link);
+        known->link = f->link = object_link(d, known->dev, known->ino, &first);
+        if (!first || f->flags & O_PATH)
+                return 0;
+        int fd = duplicate(d, known, err);
+        return fd < 0 ? fd : dump_pipe_data(d, fd, f, err);
+}
+
+/* ---- anonymous inodes ---- */
+
+static int dump_epoll(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, const char *text)
+{
+        f->kind = IMG_FILE_EPOLL;
+        f->first_watch = cop_image_count(d->writer, IMG_WATCHES);
+        for (const char *line = strstr(text, "tfd:"); line; line = strstr(line + 4, "tfd:")) {
+                struct img_watch watch = {.file = IMG_NONE, .process = known->proc};
+                unsigned long long data;
+                if (sscanf(line, "tfd: %d events: %x data: %llx", &watch.fd, &watch.events, &data) != 3)
+                        continue;
+                watch.data = data;
+                cop_image_add(d->writer, IMG_WATCHES, &watch);
+                f->watches++;
+        }
+        return 0;
+}
+
+static int dump_timerfd(struct img_file *f, const char *text)
+{
+        unsigned long long s, ns;
+        const char *v;
+
+        f->kind = IMG_FILE_TIMERFD;
+        f->arg[0] = value(text, "clockid", 10);
+        f->arg[1] = value(text, "ticks", 10);
+        f->arg[2] = value(text, "settime flags", 8);
+        v = cop_procfs_field(text, "it_value", NULL);
+        if (v && sscanf(v, "(%llu, %llu)", &s, &ns) == 2)
+                f->arg[3] = s * 1000000000ULL + ns;
+        v = cop_procfs_field(text, "it_interval", NULL);
+        if (v && sscanf(v, "(%llu, %llu)", &s, &ns) == 2)
+                f->arg[4] = s * 1000000000ULL + ns;
+        return 0;
+}
+
+/* Watches name inodes by file handle; the path of an open one is what the thaw can use. */
+static int dump_inotify(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, const char *text, struct cop_error *err)
+{
+        f->kind = IMG_FILE_INOTIFY;
+        f->first_watch = cop_image_count(d->writer, IMG_WATCHES);
+        for (const char *line = strstr(text, "inotify wd:"); line; line = strstr(line + 4, "inotify wd:")) {
+                struct {
+                        struct file_handle h;
+                        unsigned char bytes[128];
+                } handle = {0};
+                struct img_watch watch = {.file = IMG_NONE};
+                unsigned bytes, type, used = 0;
+                unsigned long ino;
+                unsigned sdev;
+                char root[32], path[LINK_MAX_BYTES];
+                if (sscanf(line, "inotify wd:%x ino:%lx sdev:%x mask:%x ignored_mask:%*x fhandle-bytes:%x fhandle-type:%x f_handle:%n",
+                           (unsigned *)&watch.fd, &ino, &sdev, &watch.events, &bytes, &type, (int *)&used) != 6 ||
+                    bytes > sizeof(handle.bytes))
+                        return cop_not_freezable(d, known->proc, err, "has an inotify watch (fd %d) on a file system without file handles",
+                                                 known->fd);
+                handle.h.handle_bytes = bytes;
+                handle.h.handle_type = (int)type;
+                for (unsigned i = 0; i < bytes; i++) {
+                        unsigned byte = 0;
+                        (void)sscanf(line + used + 2UL * i, "%2x", &byte);
+                        handle.bytes[i] = (unsigned char)byte;
+                }
+                snprintf(root, sizeof(root), "/proc/%d/root", d->tree.procs[known->proc].pid);
+                _cleanup_close_ int mount_fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+                _cleanup_close_ int fd = mount_fd < 0 ? -EBADF : open_by_handle_at(mount_fd, &handle.h, O_PATH | O_CLOEXEC);
+                if (fd >= 0)
+                        snprintf(root, sizeof(root), "/proc/self/fd/%d", fd);
+                ssize_t n = fd < 0 ? -1 : readlink(root, path, sizeof(path) - 1);
+                if (n < 0)
+                        return cop_not_freezable(d, known->proc, err, "has an inotify watch (fd %d) on a file that cannot be named", known->fd);
+                path[n] = '\0';
+                watch.path = cop_image_puts(d->writer, path);
+                cop_image_add(d->writer, IMG_WATCHES, &watch);
+                f->watches++;
+        }
+        return 0;
+}
+
+static int dump_anonymous(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, const struct fd_info *fi, struct cop_error *err)
+{
+        const char *link = fi->link;
+
+        if (strcmp(link, "anon_inode:[eventfd]") == 0) {
+                f->kind = IMG_FILE_EVENTFD;
+                f->arg[0] = value(fi->text, "eventfd-count", 16);
+                f->arg[1] = value(fi->text, "eventfd-semaphore", 10);
+                return 0;
+        }
+        if (strcmp(link, "anon_inode:[eventpoll]") == 0)
+                return dump_epoll(d, known, f, fi->text);
+        if (strcmp(link, "anon_inode:[timerfd]") == 0)
+                return dump_timerfd(f, fi->text);
+        if (strcmp(link, "anon_inode:[signalfd]") == 0) {
+                f->kind = IMG_FILE_SIGNALFD;
+                f->arg[0] = value(fi->text, "sigmask", 16);
+                return 0;
+        }
+        if (strcmp(link, "anon_inode:inotify") == 0)
+                return dump_inotify(d, known, f, fi->text, err);
+        if (strcmp(link, "anon_inode:[pidfd]") == 0 || strncmp(link, "pidfd:[", 7) == 0) {
+                pid_t pid = (pid_t)value(fi->text, "Pid", 10);
+                f->kind = IMG_FILE_PIDFD;
+                f->arg[0] = pid > 0 ? (uint64_t)cop_pid_inside(d->tree.pidns_fd, pid) : 0;
+                if (pid > 0 && f->arg[0] == 0)
+                        return cop_not_freezable(d, known->proc, err, "holds a pidfd of a process outside (fd %d)", known->fd);
+                return 0;
+        }
+        const char *name = strchr(link, '[');
+        int n = name ? (int)strcspn(name + 1, "]") : 0;
+        return cop_not_freezable(d, known->proc, err, "holds an %.*s (fd %d)", name ? n : 60, name ? name + 1 : link, known->fd);
+}
+
+/* ---- files by path ---- */
+
+static void cut_deleted(char *link)
+{
+        size_t n = strlen(link);
+
+        if (n > 10 && strcmp(link + n - 10, " (deleted)") == 0)
+                link[n - 10] = '\0';
+}
+
+static int dump_memfd(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct fd_info *fi, struct cop_error *err)
+{
+        bool first;
+
+        cut_deleted(fi->link);
+        f->kind = IMG_FILE_MEMFD;
+        f->path = cop_image_puts(d->writer, fi->link + strlen("/memfd:"));
+        known->link = f->link = object_link(d, known->dev, known->ino, &first);
+        int fd = duplicate(d, known, err);
+        if (fd < 0)
+                return fd;
+        f->arg[0] = (uint64_t)fi->st.st_size;
+        f->arg[1] = (uint64_t)fcntl(fd, F_GET_SEALS);
+        f->arg[2] = fi->st.st_mode;
+        return first ? cop_dump_object_pages(d, fd, (uint64_t)fi->st.st_size, &f->first_extent, &f->extents, err) : 0;
+}
+
+static int dump_regular(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct fd_info *fi, struct cop_error *err)
+{
+        bool first;
+
+        f->kind = IMG_FILE_REGULAR;
+        f->arg[0] = (uint64_t)fi->st.st_size;
+        f->arg[1] = fi->st.st_mode;
+        f->arg[2] = fi->st.st_nlink;
+        f->arg[3] = fi->st.st_uid;
+        f->arg[4] = fi->st.st_gid;
+        if (fi->st.st_nlink > 0) {
+                f->path = cop_image_puts(d->writer, fi->link);
+                return 0;
+        }
+        cut_deleted(fi->link);
+        f->path = cop_image_puts(d->writer, fi->link);
+        known->link = f->link = object_link(d, known->dev, known->ino, &first);
+        if (!first)
+                return 0;
+        int fd = duplicate(d, known, err);
+        if (fd < 0)
+                return fd;
+        char path[32];
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        _cleanup_close_ int reader = open(path, O_RDONLY | O_CLOEXEC);
+        if (reader < 0)
+                return cop_error_errno(err, errno, "opening the deleted file %s", fi->link);
+        return cop_dump_object_pages(d, reader, (uint64_t)fi->st.st_size, &f->first_extent, &f->extents, err);
+}
+
+static int dump_tty(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, const struct fd_info *fi, struct cop_error *err)
+{
+        struct {
+                struct termios2_like {
+                        unsigned char raw[64];
+                } termios;
+                struct winsize size;
+        } state = {0};
+        int fd = duplicate(d, known, err);
+        unsigned index = 0;
+
+        if (fd < 0)
+                return fd;
+        bool master = ioctl(fd, TIOCGPTN, &index) == 0;
+        if (master) {
+                int locked = 0, packet = 0;
+                f->kind = IMG_FILE_PTMX;
+                f->arg[0] = index;
+                if (ioctl(fd, TIOCGPTLCK, &locked) == 0)
+                        f->arg[1] = (uint64_t)locked;
+                if (ioctl(fd, TIOCGPKT, &packet) == 0)
+                        f->arg[2] = (uint64_t)packet;
+        } else {
+                f->kind = IMG_FILE_PTS;
+                f->arg[0] = minor(fi->st.st_rdev);
+        }
+        f->path = cop_image_puts(d->writer, fi->link);
+        if (ioctl(fd, 0x802c542a /* TCGETS2 */, &state.termios) < 0 || ioctl(fd, TIOCGWINSZ, &state.size) < 0)
+                return cop_error_errno(err, errno, "reading a terminal's settings");
+        f->data = cop_image_put(d->writer, &state, sizeof(state));
+        return 0;
+}
+
+static int dump_device(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct fd_info *fi, struct cop_error *err)
+{
+        unsigned maj = major(fi->st.st_rdev), min = minor(fi->st.st_rdev);
+
+        if ((maj >= 136 && maj <= 143) || (maj == 5 && min == 2))
+                return f->flags & O_PATH ? 0 : dump_tty(d, known, f, fi, err);
+        if ((maj == 1 && (min == 3 || min == 5 || min == 7 || min == 8 || min == 9)) || (maj == 5 && min == 0)) {
+                f->kind = IMG_FILE_DEVICE;
+                f->arg[0] = fi->st.st_rdev;
+                f->path = cop_image_puts(d->writer, fi->link);
+                return 0;
+        }
+        return cop_not_freezable(d, known->proc, err, "holds the device %.100s (fd %d)", fi->link, known->fd);
+}
+
+static int dump_by_kind(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct fd_info *fi, struct cop_error *err)
+{
+        struct statfs fs;
+        char path[64];
+
+        if (S_ISSOCK(fi->st.st_mode) && strncmp(fi->link, "socket:[", 8) == 0)
+                return cop_dump_socket(d, known, f, err);
+        if (S_ISFIFO(fi->st.st_mode))
+                return dump_pipe(d, known, f, fi, err);
+        if (strncmp(fi->link, "anon_inode:", 11) == 0 || strncmp(fi->link, "pidfd:[", 7) == 0)
+                return dump_anonymous(d, known, f, fi, err);
+        if (strncmp(fi->link, "/memfd:", 7) == 0)
+                return dump_memfd(d, known, f, fi, err);
+        if (fi->link[0] != '/')
+                return cop_not_freezable(d, known->proc, err, "holds %.100s (fd %d)", fi->link, known->fd);
+        snprintf(path, sizeof(path), "/proc/%d/fd/%d", d->tree.procs[known->proc].pid, known->fd);
+        if (statfs(path, &fs) == 0 && fs.f_type == PROC_SUPER_MAGIC) {
+                f->kind = IMG_FILE_PROC;
+                f->path = cop_image_puts(d->writer, fi->link);
+                return 0;
+        }
+        if (S_ISREG(fi->st.st_mode))
+                return dump_regular(d, known, f, fi, err);
+        if (S_ISDIR(fi->st.st_mode) || S_ISLNK(fi->st.st_mode) || S_ISSOCK(fi->st.st_mode)) {
+                if (fi->st.st_nlink == 0)
+                        return cop_not_freezable(d, known->proc, err, "holds the removed folder %.100s (fd %d)", fi->link, known->fd);
+                f->kind = IMG_FILE_DIRECTORY;
+                f->path = cop_image_puts(d->writer, fi->link);
+                return 0;
+        }
+        if (S_ISCHR(fi->st.st_mode))
+                return dump_device(d, known, f, fi, err);
+        return cop_not_freezable(d, known->proc, err, "holds %.100s (fd %d)", fi->link, known->fd);
+}
+
+static int dump_new_file(struct cop_dump *d, uint32_t proc, int fd, struct fd_info *fi, struct cop_error *err)
+{
+        struct img_file f = {.flags = fi->flags & ~(uint32_t)O_CLOEXEC, .position = fi->position, .dev = fi->st.st_dev, .ino = fi->st.st_ino};
+        struct cop_dump_file known = {
+                .dev = fi->st.st_dev, .ino = fi->st.st_ino, .proc = proc, .fd = fd, .own_fd = -EBADF, .flags = f.flags};
+        const char *name = external_name(d, &fi->st);
+        int r = 0;
+
+        if (name) {
+                f.kind = IMG_FILE_EXTERNAL;
+                f.path = cop_image_puts(d->writer, name);
+        } else
+                r = dump_by_kind(d, &known, &f, fi, err);
+        if (r == 0 && f.kind == 0)
+                r = cop_not_freezable(d, proc, err, "holds %.100s (fd %d)", fi->link, fd);
+        if (r < 0) {
+                cop_close(known.own_fd);
+                return r;
+        }
+        known.index = cop_image_add(d->writer, IMG_FILES, &f);
+        if (!remember(d, known)) {
+                cop_close(known.own_fd);
+                return cop_error_errno(err, ENOMEM, "collecting descriptors");
+        }
+        return (int)known.index;
+}
+
+/* "lock:	1: POSIX  ADVISORY  WRITE 4711 fe:00:1234 0 EOF" */
+static void dump_locks(struct cop_dump *d, struct img_proc *ip, int fd, const char *text)
+{
+        for (const char *line = strstr(text, "lock:\t"); line; line = strstr(line + 5, "lock:\t")) {
+                struct img_lock lock = {.fd = fd, .end = UINT64_MAX};
+                char kind[16], mode[16], end[24];
+                unsigned long long start;
+                if (sscanf(line, "lock:\t%*d: %15s %*s %15s %*d %*s %llu %23s", kind, mode, &start, end) != 4)
+                        continue;
+                lock.kind = strcmp(kind, "FLOCK") == 0 ? IMG_LOCK_FLOCK : strcmp(kind, "POSIX") == 0 ? IMG_LOCK_POSIX : IMG_LOCK_OFD;
+                lock.write = strcmp(mode, "WRITE") == 0;
+                lock.start = start;
+                if (strcmp(end, "EOF") != 0)
+                        lock.end = strtoull(end, NULL, 10);
+                cop_image_add(d->writer, IMG_LOCKS, &lock);
+                ip->locks++;
+        }
+}
+
+static int dump_process_fds(struct cop_dump *d, uint32_t proc, struct cop_error *err)
+{
+        struct cop_proc *p = &d->tree.procs[proc];
+        uint32_t first = cop_image_count(d->writer, IMG_FDS), first_lock = cop_image_count(d->writer, IMG_LOCKS);
+        struct img_proc *ip = cop_image_record(d->writer, IMG_PROCS, proc);
+        struct img_tree *tree = cop_image_record(d->writer, IMG_TREE, 0);
+        _cleanup_free_ struct fd_info *fi = calloc(1, sizeof(*fi));
+        _cleanup_free_ int *list = NULL;
+        size_t n;
+        int r = fi ? cop_procfs_numbers(p->dir_fd, "fd", &list, &n, err) : cop_error_errno(err, ENOMEM, "collecting descriptors");
+
+        if (r < 0)
+                return r;
+        ip->first_lock = first_lock;
+        for (size_t i = 0; i < n; i++) {
+                struct cop_dump_file *same;
+                struct img_fd record = {.fd = list[i]};
+                r = collect_fd(p, list[i], fi, err);
+                if (r == 0) {
+                        same = find_same(d, proc, list[i], fi);
+                        r = same ? (int)same->index : dump_new_file(d, proc, list[i], fi, err);
+                }
+                if (r >= 0) {
+                        record.file = (uint32_t)r;
+                        record.cloexec = (fi->flags & O_CLOEXEC) != 0;
+                        cop_image_add(d->writer, IMG_FDS, &record);
+                        dump_locks(d, ip, list[i], fi->text);
+                        if ((uint32_t)list[i] > tree->max_fd)
+                                tree->max_fd = (uint32_t)list[i];
+                }
+                free(fi->text);
+                fi->text = NULL;
+                if (r < 0)
+                        return r;
+        }
+        ip->first_fd = first;
+        ip->fds = (uint32_t)n;
+        return 0;
+}
+
+/* ---- second pass ---- */
+
+static int resolve_epoll(struct cop_dump *d, struct cop_dump_file *known, struct cop_error *err)
+{
+        const struct img_file *f = cop_image_record(d->writer, IMG_FILES, known->index);
+
+        for (uint32_t k = 0; k < f->watches; k++) {
+                struct img_watch *w = cop_image_record(d->writer, IMG_WATCHES, f->first_watch + k);
+                const struct img_proc *ip = cop_image_record(d->writer, IMG_PROCS, known->proc);
+                for (uint32_t i = 0; i < ip->fds; i++) {
+                        const struct img_fd *fd = cop_image_record(d->writer, IMG_FDS, ip->first_fd + i);
+                        struct kcmp_epoll_slot slot = {.efd = (uint32_t)known->fd, .tfd = (uint32_t)w->fd};
+                        pid_t pid = d->tree.procs[known->proc].pid;
+                        /* Usually the number still names the registered file; a duplicate may be all that is left. */
+                        if (fd->fd == w->fd && syscall(SYS_kcmp, pid, pid, KCMP_EPOLL_TFD, (long)fd->fd, &slot) == 0) {
+                                w->file = fd->file;
+                                break;
+                        }
+                        if (w->file == IMG_NONE && fd->fd != w->fd && fd->fd != known->fd &&
+                            syscall(SYS_kcmp, pid, pid, KCMP_EPOLL_TFD, (long)fd->fd, &slot) == 0)
+                                w->file = fd->file;
+                }
+                if (w->file == IMG_NONE)
+                        return cop_not_freezable(d, known->proc, err, "has an epoll (fd %d) with a registration whose descriptor %d is closed",
+                                                 known->fd, w->fd);
+        }
+        return 0;
+}
+
+static void resolve_terminals(struct cop_dump *d)
+{
+        for (uint32_t i = 0; i < d->tree.count; i++) {
+                struct img_proc *ip = cop_image_record(d->writer, IMG_PROCS, i);
+                struct cop_procfs_stat st;
+                if (d->tree.procs[i].zombie || ip->pid != ip->sid || cop_procfs_stat(d->tree.procs[i].dir_fd, &st, NULL) < 0 || st.tty_nr == 0)
+                        continue;
+                uint64_t index = ((uint64_t)st.tty_nr & 0xff) | ((uint64_t)st.tty_nr >> 12 & 0xfff00);
+                for (uint32_t k = 0; k < cop_image_count(d->writer, IMG_FILES); k++) {
+                        const struct img_file *f = cop_image_record(d->writer, IMG_FILES, k);
+                        if (f->kind == IMG_FILE_PTMX && f->arg[0] == index) {
+                                ip->tty = k;
+                                ip->tty_pgrp = (uint32_t)cop_pid_inside(d->tree.pidns_fd, st.tpgid);
+                        }
+                }
+        }
+}
+
+int cop_dump_descriptors(struct cop_dump *d, struct cop_error *err)
+{
+        int r;
+
+        for (uint32_t i = 0; i < d->tree.count; i++) {
+                if (d->tree.procs[i].zombie)
+                        continue;
+                r = dump_process_fds(d, i, err);
+                if (r < 0)
+                        return r;
+        }
+        for (size_t i = 0; i < d->file_count; i++) {
+                const struct img_file *f = cop_image_record(d->writer, IMG_FILES, d->files[i].index);
+                if (f && f->kind == IMG_FILE_EPOLL && !d->files[i].mapping) {
+                        r = resolve_epoll(d, &d->files[i], err);
+                        if (r < 0)
+                                return r;
+                }
+        }
+        resolve_terminals(d);
+        return cop_dump_sockets_finish(d, err);
+}
+
+/* ---- mapped files ---- */
+
+static int open_mapped(const struct cop_dump *d, uint32_t proc, const struct cop_vma *v)
+{
+        char path[64];
+
+        snprintf(path, sizeof(path), "map_files/%llx-%llx", (unsigned long long)v->start, (unsigned long long)v->end);
+        return openat(d->tree.procs[proc].dir_fd, path, O_RDONLY | O_CLOEXEC);
+}
+
+static int dump_mapped_object(struct cop_dump *d, uint32_t proc, const struct cop_vma *v, struct cop_dump_file *known, struct img_file *f,
+                              char *path, struct cop_error *err)
+{
+        bool first;
+        struct stat st;
+
+        known->link = f->link = object_link(d, known->dev, known->ino, &first);
+        _cleanup_close_ int fd = open_mapped(d, proc, v);
+        if (fd < 0 || fstat(fd, &st) < 0)
+                return cop_not_freezable(d, proc, err, "maps %.100s, which only root can read (%s)", path, strerror(errno));
+        f->arg[0] = (uint64_t)st.st_size;
+        f->arg[1] = st.st_mode;
+        f->arg[2] = 0;
+        f->arg[3] = st.st_uid;
+        f->arg[4] = st.st_gid;
+        if (f->kind == IMG_FILE_MEMFD) {
+                f->arg[1] = (uint64_t)fcntl(fd, F_GET_SEALS);
+                f->arg[2] = st.st_mode;
+        }
+        return first ? cop_dump_object_pages(d, fd, (uint64_t)st.st_size, &f->first_extent, &f->extents, err) : 0;
+}
+
+int cop_dump_mapped_file(struct cop_dump *d, uint32_t proc, const struct cop_vma *v, struct cop_error *err)
+{
+        /* Of one file all shared writable mappings can use one description, and all others another. */
+        uint32_t flags = v->flags & IMG_VMA_SHARED && v->flags & IMG_VMA_MAYWRITE ? O_RDWR : O_RDONLY;
+        char *path = d->vmas[proc].text + v->path;
+        struct img_file f = {.flags = flags, .dev = v->dev, .ino = v->ino};
+        struct cop_dump_file known = {.dev = v->dev, .ino = v->ino, .proc = proc, .fd = -1, .own_fd = -EBADF, .flags = flags, .mapping = true};
+        size_t n = strlen(path);
+        bool deleted = n > 10 && strcmp(path + n - 10, " (deleted)") == 0;
+        int r = 0;
+
+        for (size_t i = 0; i < d->file_count; i++)
+                if (d->files[i].mapping && d->files[i].ino == v->ino && d->files[i].dev == v->dev && d->files[i].flags == flags)
+                        return (int)d->files[i].index;
+        if (strncmp(path, "/memfd:", 7) == 0) {
+                cut_deleted(path);
+                f.kind = IMG_FILE_MEMFD;
+                f.path = cop_image_puts(d->writer, path + 7);
+                r = dump_mapped_object(d, proc, v, &known, &f, path, err);
+        } else if (strncmp(path, "/SYSV", 5) == 0 && deleted)
+                return cop_not_freezable(d, proc, err, "has SysV shared memory attached at %#llx", (unsigned long long)v->start);
+        else if (strncmp(path, "/dev/zero", 9) == 0 || strncmp(path, "[anon_shmem:", 12) == 0) {
+                f.kind = IMG_FILE_SHMEM;
+                f.path = cop_image_puts(d->writer, "shared-anonymous");
+                r = dump_mapped_object(d, proc, v, &known, &f, path, err);
+        } else {
+                f.kind = IMG_FILE_REGULAR;
+                if (deleted)
+                        cut_deleted(path);
+                f.path = cop_image_puts(d->writer, path);
+                if (deleted)
+                        r = dump_mapped_object(d, proc, v, &known, &f, path, err);
+                else
+                        f.arg[2] = 1;
+        }
+        if (r < 0)
+                return r;
+        known.index = cop_image_add(d->writer, IMG_FILES, &f);
+        return remember(d, known) ? (int)known.index : cop_error_errno(err, ENOMEM, "collecting mapped files");
+}
+
+/* The executable: a file by path. */
+int cop_dump_path_file(struct cop_dump *d, uint32_t proc, const char *link, struct cop_error *err)
+{
+        struct img_file f = {.kind = IMG_FILE_REGULAR, .flags = O_RDONLY, .arg = {0, 0, 1}};
+
+        f.path = cop_image_puts(d->writer, link);
+        return (int)cop_image_add(d->writer, IMG_FILES, &f);
+}

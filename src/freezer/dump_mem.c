@@ -1,0 +1,613 @@
+/* Memory areas and pages.
+ *
+ * Theory of operation.  The kernel's areas become img_vma records.  Which pages are worth keeping is asked of
+ * PAGEMAP_SCAN: present (or swapped), not the zero page, and, in private areas, not of a file.  For a private mapping of
+ * a file those are the pages written since; for anonymous memory all that was ever touched.
+ *
+ * Where an area of the target is itself a private mapping of one of our own page files (the tree was thawed before), it
+ * is logically anonymous: its unwritten pages are referred to where they already are, and only the written ones go to
+ * the new page file.  Neighbours with equal attributes are joined again, so that areas do not multiply from generation to
+ * generation.  Small changes in a large mapped run become patches, copied over the mapping at thaw, instead of splitting
+ * it; when they are many, the run is written anew.
+ *
+ * Pages are written in two passes, short runs first: what the thaw will copy then lies together in the file and is read
+ * with a few calls.
+ */
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "base/cleanup.h"
+#include "freezer/dump.h"
+#include "freezer/pagemap.h"
+
+#define BUFFER_SIZE (1UL << 20)
+#define IOVS        256
+/* Runs of at least this many pages are mapped at thaw, shorter ones copied. */
+#define RUN_LONG    COP_RUN_LONG
+
+struct run {
+        uint64_t start, end;
+        bool written;
+};
+
+struct runs {
+        struct run *list; /* owned */
+        size_t count, allocated;
+};
+
+static int runs_add(struct runs *r, uint64_t start, uint64_t end, bool written)
+{
+        if (r->count > 0 && r->list[r->count - 1].end == start && r->list[r->count - 1].written == written) {
+                r->list[r->count - 1].end = end;
+                return 0;
+        }
+        if (r->count == r->allocated) {
+                r->allocated = r->allocated ? 2 * r->allocated : 1024;
+                struct run *bigger = reallocarray(r->list, r->allocated, sizeof(*bigger));
+                if (!bigger)
+                        return -ENOMEM;
+                r->list = bigger;
+        }
+        r->list[r->count++] = (struct run){start, end, written};
+        return 0;
+}
+
+static int scan(int pagemap_fd, uint64_t start, uint64_t end, struct runs *runs)
+{
+        static struct cop_page_region regions[2048];
+        struct cop_scan_arg arg = {
+                .size = sizeof(arg),
+                .start = start,
+                .end = end,
+                .vec = (uintptr_t)regions,
+                .vec_len = ELEMENTSOF(regions),
+                .category_inverted = COP_PAGE_IS_PFNZERO | COP_PAGE_IS_FILE,
+                .category_mask = COP_PAGE_IS_PFNZERO | COP_PAGE_IS_FILE,
+                .category_anyof_mask = COP_PAGE_IS_PRESENT | COP_PAGE_IS_SWAPPED,
+                .return_mask = COP_PAGE_IS_PRESENT | COP_PAGE_IS_SWAPPED | COP_PAGE_IS_WRITTEN,
+        };
+
+        while (arg.start < end) {
+                long n = ioctl(pagemap_fd, COP_PAGEMAP_SCAN, &arg);
+                if (n < 0)
+                        return -errno;
+                for (long i = 0; i < n; i++) {
+                        int r = runs_add(runs, regions[i].start, regions[i].end, regions[i].categories & COP_PAGE_IS_WRITTEN);
+                        if (r < 0)
+                                return r;
+                }
+                if (arg.walk_end <= arg.start)
+                        break;
+                arg.start = arg.walk_end;
+        }
+        return 0;
+}
+
+/* ---- writing pages ---- */
+
+struct pending {
+        struct iovec remote[IOVS];
+        uint32_t extent[IOVS]; /* record of each piece */
+        size_t count, bytes;
+        const struct cop_proc *proc;
+        bool force; /* through /proc/PID/mem: areas without read permission */
+};
+
+static int read_pieces(struct pending *p, char *buffer)
+{
+        struct iovec local = {.iov_base = buffer, .iov_len = p->bytes};
+        size_t at = 0;
+
+        if (!p->force) {
+                ssize_t n = process_vm_readv(p->proc->pid, &local, 1, p->remote, p->count, 0);
+                if (n == (ssize_t)p->bytes)
+                        return 0;
+        }
+        for (size_t i = 0; i < p->count; i++) {
+                int r = cop_mem_read(p->proc, (uintptr_t)p->remote[i].iov_base, buffer + at, p->remote[i].iov_len);
+                if (r < 0)
+                        return r;
+                at += p->remote[i].iov_len;
+        }
+        return 0;
+}
+
+static int flush(struct cop_dump *d, struct pending *p, struct cop_error *err)
+{
+        uint64_t offset;
+        size_t at = 0;
+        int r;
+
+        if (p->count == 0)
+                return 0;
+        r = read_pieces(p, d->buffer);
+        if (r < 0)
+                return cop_error_errno(err, -r, "reading memory of pid %d (%s) at %p", p->proc->nspid, p->proc->comm,
+                                       p->remote[0].iov_base);
+        r = cop_image_write_pages(d->writer, d->buffer, p->bytes, &offset, err);
+        if (r < 0)
+                return r;
+        for (size_t i = 0; i < p->count; i++) {
+                struct img_extent *e = cop_image_record(d->writer, IMG_EXTENTS, p->extent[i]);
+                if (!e)
+                        return cop_error_errno(err, ENOMEM, "writing pages");
+                e->offset = offset + at;
+                e->source = 0;
+                e->checksum = XXH3_64bits(d->buffer + at, p->remote[i].iov_len) | 1;
+                at += p->remote[i].iov_len;
+        }
+        d->pages_written += p->bytes / IMG_PAGE;
+        p->count = p->bytes = 0;
+        return 0;
+}
+
+static int push(struct cop_dump *d, struct pending *p, uint32_t extent, struct cop_error *err)
+{
+        const struct img_extent *e = cop_image_record(d->writer, IMG_EXTENTS, extent);
+
+        if (!e)
+                return cop_error_errno(err, ENOMEM, "writing pages");
+        size_t n = (size_t)e->pages * IMG_PAGE;
+        if (p->count == IOVS || p->bytes + n > BUFFER_SIZE) {
+                uint64_t address = e->address;
+                int r = flush(d, p, err);
+                if (r < 0)
+                        return r;
+                p->remote[0] = (struct iovec){.iov_base = (void *)(uintptr_t)address, .iov_len = n};
+        }
+        p->remote[p->count] = (struct iovec){.iov_base = (void *)(uintptr_t)e->address, .iov_len = n};
+        p->extent[p->count++] = extent;
+        p->bytes += n;
+        return 0;
+}
+
+/* ---- areas into records ---- */
+
+struct area_state {
+        struct cop_dump *d;
+        uint32_t proc;
+        struct img_vma vma; /* being joined; start == end: none */
+        /* Extents of the area being built; written to the tables when it is complete. */
+        struct img_extent *extents, *patches; /* owned */
+        size_t extent_count, extents_allocated, patch_count, patches_allocated;
+        uint32_t first_new; /* extent records of this process with pages still to be written: source IMG_NONE */
+};
+
+static int list_add(struct img_extent **list, size_t *count, size_t *allocated, struct img_extent e)
+{
+        if (*count > 0) {
+                struct img_extent *last = &(*list)[*count - 1];
+                uint64_t bytes = (uint64_t)last->pages * IMG_PAGE;
+                /* Pages from an ancestor join when contiguous there; new ones up to what one buffer holds, since a
+                 * checksum covers one extent. */
+                if (last->address + bytes == e.address && last->source == e.source &&
+                    (e.source == IMG_NONE ? bytes + (uint64_t)e.pages * IMG_PAGE <= BUFFER_SIZE : last->offset + bytes == e.offset)) {
+                        last->pages += e.pages;
+                        last->checksum = 0;
+                        return 0;
+                }
+        }
+        if (*count == *allocated) {
+                *allocated = *allocated ? 2 * *allocated : 256;
+                struct img_extent *bigger = reallocarray(*list, *allocated, sizeof(*bigger));
+                if (!bigger)
+                        return -ENOMEM;
+                *list = bigger;
+        }
+        (*list)[(*count)++] = e;
+        return 0;
+}
+
+static int add_extent(struct area_state *s, struct img_extent e)
+{
+        return list_add(&s->extents, &s->extent_count, &s->extents_allocated, e);
+}
+
+static int add_patch(struct area_state *s, struct img_extent e)
+{
+        return list_add(&s->patches, &s->patch_count, &s->patches_allocated, e);
+}
+
+static int add_new(struct area_state *s, uint64_t start, uint64_t end, bool patch)
+{
+        int r = 0;
+
+        for (uint64_t at = start; r == 0 && at < end;) {
+                uint64_t n = MIN_OF(end - at, BUFFER_SIZE);
+                struct img_extent e = {.address = at, .pages = (uint32_t)(n / IMG_PAGE), .source = IMG_NONE};
+                r = patch ? add_patch(s, e) : add_extent(s, e);
+                at += n;
+        }
+        return r;
+}
+
+static int finish_area(struct area_state *s)
+{
+        struct cop_image_writer *w = s->d->writer;
+
+        if (s->vma.start == s->vma.end)
+                return 0;
+        s->vma.first_extent = cop_image_count(w, IMG_EXTENTS);
+        s->vma.extents = (uint32_t)s->extent_count;
+        for (size_t i = 0; i < s->extent_count; i++)
+                cop_image_add(w, IMG_EXTENTS, &s->extents[i]);
+        s->vma.first_patch = cop_image_count(w, IMG_EXTENTS);
+        s->vma.patches = (uint32_t)s->patch_count;
+        for (size_t i = 0; i < s->patch_count; i++)
+                cop_image_add(w, IMG_EXTENTS, &s->patches[i]);
+        s->extent_count = s->patch_count = 0;
+        cop_image_add(w, IMG_VMAS, &s->vma);
+        s->vma.start = s->vma.end = 0;
+        return 0;
+}
+
+/* An unwritten anonymous page is where the parent image has it. */
+static int keep_from_parent(struct area_state *s, uint64_t start, uint64_t end);
+
+static int source_of(const struct cop_dump *d, const struct cop_vma *v)
+{
+        for (size_t i = 0; i < d->source_count; i++)
+                if (v->ino && d->sources[i].ino == v->ino && d->sources[i].dev == v->dev)
+                        return (int)i;
+        return -1;
+}
+
+/* A private mapping of a page file of ours, with the runs written since. */
+static int add_image_backed(struct area_state *s, const struct cop_vma *v, int source, const struct run *runs, size_t n)
+{
+        uint64_t at = v->start, dirty = 0;
+        int r = 0;
+
+        for (size_t i = 0; i < n; i++)
+                dirty += runs[i].end - runs[i].start;
+        bool anew = dirty * 4 > v->end - v->start;
+        if (anew)
+                return add_new(s, v->start, v->end, false);
+        for (size_t i = 0; r == 0 && i <= n; i++) {
+                bool split = i < n && runs[i].end - runs[i].start >= RUN_LONG * IMG_PAGE;
+                if (i < n && !split) {
+                        r = add_new(s, runs[i].start, runs[i].end, true);
+                        continue;
+                }
+                uint64_t stop = i < n ? runs[i].start : v->end;
+                if (stop > at) {
+                        struct img_extent e = {
+                                .address = at,
+                                .offset = v->offset + (at - v->start),
+                                .pages = (uint32_t)((stop - at) / IMG_PAGE),
+                                .source = (uint32_t)source,
+                        };
+                        s->d->pages_kept += e.pages;
+                        r = add_extent(s, e);
+                }
+                if (r == 0 && i < n)
+                        r = add_new(s, runs[i].start, runs[i].end, false);
+                at = i < n ? runs[i].end : v->end;
+        }
+        return r;
+}
+
+static int add_private(struct area_state *s, const struct cop_vma *v, const struct run *runs, size_t n)
+{
+        int r = 0;
+
+        for (size_t i = 0; r == 0 && i < n; i++)
+                r = runs[i].written || !s->d->parent ? add_new(s, runs[i].start, runs[i].end, false)
+                                                     : keep_from_parent(s, runs[i].start, runs[i].end);
+        return r;
+}
+
+static const struct img_proc *parent_proc(const struct cop_dump *d, pid_t nspid)
+{
+        for (uint32_t i = 0; d->parent && i < d->parent->count[IMG_PROCS]; i++) {
+                const struct img_proc *p = IMG_RECORD(d->parent, IMG_PROCS, img_proc, i);
+                if (p->pid == nspid && p->state != IMG_ZOMBIE)
+                        return p;
+        }
+        return NULL;
+}
+
+static const struct img_extent *find_extent(const struct cop_image *im, uint32_t first, uint32_t n, uint64_t address)
+{
+        uint32_t low = 0, high = n;
+
+        while (low < high) {
+                uint32_t mid = (low + high) / 2;
+                const struct img_extent *e = IMG_RECORD(im, IMG_EXTENTS, img_extent, first + mid);
+                if (e->address + (uint64_t)e->pages * IMG_PAGE <= address)
+                        low = mid + 1;
+                else
+                        high = mid;
+        }
+        return low < n ? IMG_RECORD(im, IMG_EXTENTS, img_extent, first + low) : NULL;
+}
+
+static int keep_page_range(struct area_state *s, const struct img_vma *v, uint64_t start, uint64_t end)
+{
+        const struct cop_image *im = s->d->parent;
+        int r = 0;
+
+        for (uint64_t at = start; r == 0 && at < end;) {
+                const struct img_extent *patch = find_extent(im, v->first_patch, v->patches, at);
+                const struct img_extent *base = find_extent(im, v->first_extent, v->extents, at);
+                const struct img_extent *e = patch && patch->address <= at ? patch : base;
+                uint64_t stop = end;
+                if (!e || e->address > at) {
+                        /* The parent says zero here, yet a page is present: write it. */
+                        stop = at + IMG_PAGE;
+                        r = add_new(s, at, stop, false);
+                        at = stop;
+                        continue;
+                }
+                stop = MIN_OF(stop, e->address + (uint64_t)e->pages * IMG_PAGE);
+                if (e == base && patch && patch->address > at)
+                        stop = MIN_OF(stop, patch->address);
+                struct img_extent kept = {
+                        .address = at,
+                        .offset = e->offset + (at - e->address),
+                        .pages = (uint32_t)((stop - at) / IMG_PAGE),
+                        .checksum = e->address == at && stop == at + (uint64_t)e->pages * IMG_PAGE ? e->checksum : 0,
+                };
+                /* Sources of the parent were added to the writer in order, after its own. */
+                kept.source = e->source + 1;
+                s->d->pages_kept += kept.pages;
+                r = add_extent(s, kept);
+                at = stop;
+        }
+        return r;
+}
+
+static int keep_from_parent(struct area_state *s, uint64_t start, uint64_t end)
+{
+        const struct cop_image *im = s->d->parent;
+        const struct img_proc *p = parent_proc(s->d, s->d->tree.procs[s->proc].nspid);
+        int r = 0;
+
+        for (uint32_t i = 0; p && i < p->vmas && r == 0 && start < end; i++) {
+                const struct img_vma *v = IMG_RECORD(im, IMG_VMAS, img_vma, p->first_vma + i);
+                if (v->end <= start || v->start >= end)
+                        continue;
+                if (v->start > start) {
+                        r = add_new(s, start, v->start, false);
+                        start = v->start;
+                }
+                uint64_t stop = MIN_OF(end, v->end);
+                if (r == 0)
+                        r = keep_page_range(s, v, start, stop);
+                start = stop;
+        }
+        return r == 0 && start < end ? add_new(s, start, end, false) : r;
+}
+
+static bool joins(const struct area_state *s, const struct img_vma *next)
+{
+        const struct img_vma *v = &s->vma;
+
+        return v->start != v->end && v->end == next->start && v->flags == next->flags && v->file == IMG_NONE &&
+               next->file == IMG_NONE && v->name.length == 0 && next->name.length == 0;
+}
+
+static struct img_ref area_name(struct cop_dump *d, const char *path)
+{
+        size_t n = strlen(path);
+
+        if (strncmp(path, "[anon:", 6) == 0 && n > 7)
+                return cop_image_put(d->writer, path + 6, n - 7);
+        return (struct img_ref){0};
+}
+
+static int dump_area(struct area_state *s, const struct cop_vma *v, const struct run *runs, size_t n, struct cop_error *err)
+{
+        struct cop_dump *d = s->d;
+        const char *path = d->vmas[s->proc].text + v->path;
+        int source = v->flags & IMG_VMA_SHARED ? -1 : source_of(d, v), r = 0;
+        bool anonymous = source >= 0 || (v->ino == 0 && (path[0] == '\0' || path[0] == '['));
+        struct img_vma next = {
+                .start = v->start,
+                .end = v->end,
+                .offset = anonymous ? 0 : v->offset,
+                .flags = v->flags,
+                .file = IMG_NONE,
+        };
+
+        if (source >= 0)
+                next.flags &= ~(uint32_t)IMG_VMA_NORESERVE;
+        next.flags |= anonymous ? IMG_VMA_MAYWRITE : 0U;
+        if (anonymous)
+                next.name = area_name(d, path);
+        else {
+                r = cop_dump_mapped_file(d, s->proc, v, err);
+                if (r < 0)
+                        return r;
+                next.file = (uint32_t)r;
+        }
+        if (joins(s, &next))
+                s->vma.end = next.end;
+        else {
+                finish_area(s);
+                s->vma = next;
+        }
+        if (v->flags & (IMG_VMA_SHARED | IMG_VMA_WIPEONFORK | IMG_VMA_DROPPABLE))
+                return 0; /* content belongs to the file, or must not be kept */
+        r = source >= 0 ? add_image_backed(s, v, source, runs, n) : add_private(s, v, runs, n);
+        return r < 0 ? cop_error_errno(err, -r, "collecting memory") : 0;
+}
+
+/* Writes the pages of the process's new extents: pass 0 the short runs, pass 1 the long ones. */
+static int write_new(struct cop_dump *d, uint32_t proc, uint32_t first, struct cop_error *err)
+{
+        uint32_t n = cop_image_count(d->writer, IMG_EXTENTS);
+        _cleanup_free_ struct pending *p = calloc(1, sizeof(*p));
+        int r = 0;
+
+        if (!p)
+                return cop_error_errno(err, ENOMEM, "writing pages");
+        p->proc = &d->tree.procs[proc];
+        for (int pass = 0; pass < 2 && r == 0; pass++) {
+                for (uint32_t i = first; i < n && r == 0; i++) {
+                        const struct img_extent *e = cop_image_record(d->writer, IMG_EXTENTS, i);
+                        if (e->source == IMG_NONE && (e->pages >= RUN_LONG) == (pass == 1))
+                                r = push(d, p, i, err);
+                }
+                if (r == 0)
+                        r = flush(d, p, err);
+        }
+        return r;
+}
+
+static int check_area(struct cop_dump *d, uint32_t proc, const struct cop_vma *v, struct cop_error *err)
+{
+        const char *path = d->vmas[proc].text + v->path;
+
+        if (v->hugetlb)
+                return cop_not_freezable(d, proc, err, "maps hugetlb pages at %#llx", (unsigned long long)v->start);
+        if (v->uffd && !d->request->tracker)
+                return cop_not_freezable(d, proc, err, "has memory under a userfaultfd at %#llx", (unsigned long long)v->start);
+        if (strncmp(path, "anon_inode:[io_uring]", 21) == 0)
+                return cop_not_freezable(d, proc, err, "holds an io_uring");
+        if (v->pfnmap || strncmp(path, "anon_inode:", 11) == 0)
+                return cop_not_freezable(d, proc, err, "maps device memory (%.80s) at %#llx", path, (unsigned long long)v->start);
+        return 0;
+}
+
+static int dump_process(struct cop_dump *d, uint32_t proc, struct cop_error *err)
+{
+        struct cop_vmas *vs = &d->vmas[proc];
+        struct img_proc *ip = cop_image_record(d->writer, IMG_PROCS, proc);
+        struct area_state s = {.d = d, .proc = proc};
+        struct runs runs = {0};
+        uint32_t first_vma = cop_image_count(d->writer, IMG_VMAS), first_extent = cop_image_count(d->writer, IMG_EXTENTS);
+        _cleanup_close_ int pagemap_fd = openat(d->tree.procs[proc].dir_fd, "pagemap", O_RDONLY | O_CLOEXEC);
+        size_t k = 0;
+        int r = 0;
+
+        if (pagemap_fd < 0)
+                return cop_error_errno(err, errno, "opening pagemap of pid %d", d->tree.procs[proc].nspid);
+        for (size_t i = 0; i < vs->count && r == 0; i++) {
+                const struct cop_vma *v = &vs->list[i];
+                if (v->special || v->flags & IMG_VMA_SHARED)
+                        continue;
+                r = scan(pagemap_fd, v->start, v->end, &runs);
+                if (r < 0)
+                        r = cop_error_errno(err, -r, "scanning memory of pid %d", d->tree.procs[proc].nspid);
+        }
+        for (size_t i = 0; i < vs->count && r == 0; i++) {
+                const struct cop_vma *v = &vs->list[i];
+                if (v->special) {
+                        if (v->vvar && ip->vdso == 0)
+                                ip->vdso = v->start;
+                        if (v->vdso)
+                                ip->vdso_text = v->start;
+                        if (v->vvar || v->vdso)
+                                ip->vdso_size = v->end - ip->vdso;
+                        continue;
+                }
+                struct run piece = {0};
+                size_t first = k, n;
+                /* Runs are joined across neighbouring areas: cut them at the border. */
+                while (k < runs.count && runs.list[k].end <= v->end && runs.list[k].start < v->end)
+                        k++;
+                n = k - first;
+                if (k < runs.count && runs.list[k].start < v->end && !(v->flags & IMG_VMA_SHARED)) {
+                        piece = runs.list[k];
+                        runs.list[k].end = v->end;
+                        n++;
+                }
+                r = check_area(d, proc, v, err);
+                if (r == 0)
+                        r = dump_area(&s, v, runs.list + first, n, err);
+                if (n > k - first) { /* the rest belongs to the next area */
+                        runs.list[k].start = v->end;
+                        runs.list[k].end = piece.end;
+                }
+                ip = cop_image_record(d->writer, IMG_PROCS, proc);
+        }
+        if (r == 0)
+                finish_area(&s);
+        ip = cop_image_record(d->writer, IMG_PROCS, proc);
+        ip->first_vma = first_vma;
+        ip->vmas = cop_image_count(d->writer, IMG_VMAS) - first_vma;
+        if (r == 0)
+                r = write_new(d, proc, first_extent, err);
+        free(runs.list);
+        free(s.extents);
+        free(s.patches);
+        return r;
+}
+
+int cop_collect_memory(struct cop_dump *d, struct cop_error *err)
+{
+        d->vmas = calloc(d->tree.count, sizeof(*d->vmas));
+        d->buffer = aligned_alloc(4096, BUFFER_SIZE);
+        if (!d->vmas || !d->buffer)
+                return cop_error_errno(err, ENOMEM, "collecting memory");
+        for (size_t i = 0; i < d->tree.count; i++) {
+                if (d->tree.procs[i].zombie)
+                        continue;
+                int r = cop_procfs_vmas(d->tree.procs[i].dir_fd, true, &d->vmas[i], err);
+                if (r < 0)
+                        return r;
+        }
+        return 0;
+}
+
+int cop_dump_memory(struct cop_dump *d, struct cop_error *err)
+{
+        for (uint32_t i = 0; i < d->tree.count; i++) {
+                if (d->tree.procs[i].zombie)
+                        continue;
+                int r = dump_process(d, i, err);
+                if (r < 0)
+                        return r;
+        }
+        return 0;
+}
+
+/* The content of a memory object or deleted file, by its holes. */
+int cop_dump_object_pages(struct cop_dump *d, int fd, uint64_t size, uint32_t *ret_first, uint32_t *ret_count, struct cop_error *err)
+{
+        uint32_t first = cop_image_count(d->writer, IMG_EXTENTS), n = 0;
+
+        for (uint64_t at = 0; at < size;) {
+                off_t data = lseek(fd, (off_t)at, SEEK_DATA);
+                if (data < 0 && errno == ENXIO)
+                        break;
+                off_t hole = data < 0 ? (off_t)size : lseek(fd, data, SEEK_HOLE);
+                if (data < 0)
+                        data = (off_t)at; /* no SEEK_DATA here: all of it */
+                if (hole < 0)
+                        hole = (off_t)size;
+                uint64_t from = (uint64_t)data & ~(uint64_t)(IMG_PAGE - 1);
+                while (from < (uint64_t)hole && from < size) {
+                        size_t want = MIN_OF(BUFFER_SIZE, ((uint64_t)hole - from + IMG_PAGE - 1) & ~(uint64_t)(IMG_PAGE - 1));
+                        ssize_t got = pread(fd, d->buffer, want, (off_t)from);
+                        if (got < 0)
+                                return cop_error_errno(err, errno, "reading a memory object or deleted file");
+                        if (got == 0)
+                                break;
+                        size_t padded = ((size_t)got + IMG_PAGE - 1) & ~(size_t)(IMG_PAGE - 1);
+                        memset(d->buffer + got, 0, padded - (size_t)got);
+                        struct img_extent e = {.address = from, .pages = (uint32_t)(padded / IMG_PAGE),
+                                               .checksum = XXH3_64bits(d->buffer, padded) | 1};
+                        int r = cop_image_write_pages(d->writer, d->buffer, padded, &e.offset, err);
+                        if (r < 0)
+                                return r;
+                        d->pages_written += e.pages;
+                        cop_image_add(d->writer, IMG_EXTENTS, &e);
+                        n++;
+                        from += padded;
+                }
+                at = MAX_OF((uint64_t)hole, from);
+        }
+        *ret_first = first;
+        *ret_count = n;
+        return 0;
+}

@@ -1,0 +1,301 @@
+/* Processes and threads: what registers, /proc and a batch of calls inside each thread tell about them. */
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "freezer/dump.h"
+
+#define GROUPS_MAX 1024
+
+/* Where the calls of a batch leave their answers; lies in the data part of the slot. */
+struct answers {
+        uint64_t altstack[3];
+        uint64_t tid_address;
+        uint64_t robust_list, robust_len;
+        int32_t pdeath_signal, subreaper;
+        uint32_t uid[4], gid[4]; /* the fourth is filled from results */
+        uint64_t itimers[3][4];
+        uint32_t groups[GROUPS_MAX];
+        uint8_t sigactions[64][32];
+};
+_Static_assert(sizeof(struct answers) <= COP_SLOT_SIZE - COP_SLOT_DATA, "the slot is too small");
+
+enum {
+        OP_ALTSTACK,
+        OP_TID_ADDRESS,
+        OP_PDEATH,
+        OP_TIMERSLACK,
+        OP_ROBUST,
+        OP_RESUID,
+        OP_RESGID,
+        OP_FSUID,
+        OP_FSGID,
+        OP_GROUPS,
+        OP_SECUREBITS,
+        OP_THREAD_COUNT,
+        OP_BRK = OP_THREAD_COUNT,
+        OP_DUMPABLE,
+        OP_SUBREAPER,
+        OP_THP,
+        OP_KEEPCAPS,
+        OP_ITIMER,
+        OP_SIGACTION = OP_ITIMER + 3,
+        OP_COUNT = OP_SIGACTION + 64,
+};
+_Static_assert(OP_COUNT < COP_SLOT_OPS, "the slot has too few operations");
+
+#define AT(field) cop_batch_data(p, t, offsetof(struct answers, field))
+
+static size_t fill_ops(const struct cop_proc *p, const struct cop_task *t, struct cop_op *ops, bool leader)
+{
+        ops[OP_ALTSTACK] = cop_op(SYS_sigaltstack, 0, 0, AT(altstack), 0, 0, 0, 0);
+        ops[OP_TID_ADDRESS] = cop_op(SYS_prctl, 0, PR_GET_TID_ADDRESS, AT(tid_address), 0, 0, 0, 0);
+        ops[OP_PDEATH] = cop_op(SYS_prctl, 0, PR_GET_PDEATHSIG, AT(pdeath_signal), 0, 0, 0, 0);
+        ops[OP_TIMERSLACK] = cop_op(SYS_prctl, 0, PR_GET_TIMERSLACK, 0, 0, 0, 0, 0);
+        ops[OP_ROBUST] = cop_op(SYS_get_robust_list, 0, 0, AT(robust_list), AT(robust_len), 0, 0, 0);
+        ops[OP_RESUID] = cop_op(SYS_getresuid, 0, AT(uid[0]), AT(uid[1]), AT(uid[2]), 0, 0, 0);
+        ops[OP_RESGID] = cop_op(SYS_getresgid, 0, AT(gid[0]), AT(gid[1]), AT(gid[2]), 0, 0, 0);
+        ops[OP_FSUID] = cop_op(SYS_setfsuid, 0, UINT32_MAX, 0, 0, 0, 0, 0);
+        ops[OP_FSGID] = cop_op(SYS_setfsgid, 0, UINT32_MAX, 0, 0, 0, 0, 0);
+        ops[OP_GROUPS] = cop_op(SYS_getgroups, 0, GROUPS_MAX, AT(groups), 0, 0, 0, 0);
+        ops[OP_SECUREBITS] = cop_op(SYS_prctl, 0, PR_GET_SECUREBITS, 0, 0, 0, 0, 0);
+        if (!leader)
+                return OP_THREAD_COUNT;
+        ops[OP_BRK] = cop_op(SYS_brk, 0, 0, 0, 0, 0, 0, 0);
+        ops[OP_DUMPABLE] = cop_op(SYS_prctl, 0, PR_GET_DUMPABLE, 0, 0, 0, 0, 0);
+        ops[OP_SUBREAPER] = cop_op(SYS_prctl, 0, PR_GET_CHILD_SUBREAPER, AT(subreaper), 0, 0, 0, 0);
+        ops[OP_THP] = cop_op(SYS_prctl, 0, PR_GET_THP_DISABLE, 0, 0, 0, 0, 0);
+        ops[OP_KEEPCAPS] = cop_op(SYS_prctl, 0, PR_GET_KEEPCAPS, 0, 0, 0, 0, 0);
+        for (unsigned i = 0; i < 3; i++)
+                ops[OP_ITIMER + i] = cop_op(SYS_getitimer, 0, i, AT(itimers[i]), 0, 0, 0, 0);
+        for (unsigned i = 0; i < 64; i++)
+                ops[OP_SIGACTION + i] = cop_op(SYS_rt_sigaction, 0, i + 1, 0, AT(sigactions[i]), 8, 0, 0);
+        return OP_COUNT;
+}
+
+static struct img_ref dump_signals(struct cop_dump *d, pid_t tid, unsigned flags)
+{
+        struct __ptrace_peeksiginfo_args args = {.flags = flags, .nr = 32};
+        struct img_signal list[32];
+        struct img_ref ref = {.offset = cop_image_count(d->writer, IMG_SIGNALS)};
+
+        for (;;) {
+                long n = ptrace(PTRACE_PEEKSIGINFO, tid, &args, list);
+                if (n <= 0)
+                        return ref;
+                for (long i = 0; i < n; i++)
+                        cop_image_add(d->writer, IMG_SIGNALS, &list[i]);
+                ref.length += (uint32_t)n;
+                args.off += (uint64_t)n;
+        }
+}
+
+static void fill_creds(struct cop_dump *d, struct img_creds *c, const struct answers *a, const struct cop_op *ops,
+                       const struct cop_procfs_status *status)
+{
+        memcpy(c->uid, a->uid, 3 * sizeof(uint32_t));
+        memcpy(c->gid, a->gid, 3 * sizeof(uint32_t));
+        c->uid[3] = (uint32_t)ops[OP_FSUID].result;
+        c->gid[3] = (uint32_t)ops[OP_FSGID].result;
+        if (ops[OP_GROUPS].result > 0)
+                c->groups = cop_image_put(d->writer, a->groups, (size_t)ops[OP_GROUPS].result * sizeof(uint32_t));
+        c->securebits = (uint32_t)ops[OP_SECUREBITS].result;
+        c->inheritable = status->inheritable;
+        c->permitted = status->permitted;
+        c->effective = status->effective;
+        c->bounding = status->bounding;
+        c->ambient = status->ambient;
+        c->no_new_privs = status->no_new_privs;
+}
+
+static int dump_thread(struct cop_dump *d, struct cop_proc *p, struct cop_task *t, struct cop_op *ops, const struct answers *a,
+                       struct cop_error *err)
+{
+        struct img_thread it = {.tid = t->nstid, .regs = t->regs, .sigmask = t->sigmask};
+        struct __ptrace_rseq_configuration rseq = {0};
+        struct cop_procfs_stat stat;
+        struct cop_procfs_status status;
+        char path[32];
+
+        snprintf(path, sizeof(path), "task/%d", t->tid);
+        _cleanup_close_ int dir_fd = openat(p->dir_fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (dir_fd < 0)
+                return cop_error_errno(err, errno, "opening thread %d", t->tid);
+        int r = cop_procfs_stat(dir_fd, &stat, err);
+        if (r == 0)
+                r = cop_procfs_status(dir_fd, &status, err);
+        if (r < 0)
+                return r;
+        cop_rewind_interrupted(&it.regs);
+        it.xstate = cop_image_put(d->writer, t->xstate, t->xstate_size);
+        memcpy(it.altstack, a->altstack, sizeof(it.altstack));
+        it.tid_address = ops[OP_TID_ADDRESS].result == 0 ? a->tid_address : 0;
+        it.robust_list = a->robust_list;
+        it.robust_len = a->robust_len;
+        it.pdeath_signal = a->pdeath_signal;
+        it.timer_slack = (uint64_t)ops[OP_TIMERSLACK].result;
+        if (ptrace(PTRACE_GET_RSEQ_CONFIGURATION, t->tid, sizeof(rseq), &rseq) > 0) {
+                it.rseq = rseq.rseq_abi_pointer;
+                it.rseq_size = rseq.rseq_abi_size;
+                it.rseq_signature = rseq.signature;
+        }
+        fill_creds(d, &it.creds, a, ops, &status);
+        snprintf(it.comm, sizeof(it.comm), "%.15s", stat.comm);
+        it.policy = (uint32_t)stat.policy;
+        it.priority = (uint32_t)stat.priority;
+        it.nice = stat.nice;
+        struct img_ref signals = dump_signals(d, t->tid, 0);
+        it.first_signal = signals.offset;
+        it.signals = signals.length;
+        cop_image_add(d->writer, IMG_THREADS, &it);
+        return 0;
+}
+
+static int dump_auxv(struct cop_dump *d, struct cop_proc *p, struct img_proc *ip, struct cop_error *err)
+{
+        _cleanup_free_ char *text = NULL;
+        size_t n;
+        int r = cop_read_file(p->dir_fd, "auxv", 8192, &text, &n, err);
+
+        if (r == 0)
+                ip->auxv = cop_image_put(d->writer, text, n);
+        return r;
+}
+
+static int read_link(int dir_fd, const char *name, char *buf, size_t size)
+{
+        ssize_t n = readlinkat(dir_fd, name, buf, size - 1);
+
+        if (n < 0)
+                return -errno;
+        buf[n] = '\0';
+        return 0;
+}
+
+static int dump_process(struct cop_dump *d, struct cop_proc *p, struct img_proc *ip, const struct answers *a,
+                        const struct cop_op *ops, const struct cop_procfs_stat *stat, struct cop_error *err)
+{
+        char link[4096];
+        _cleanup_free_ char *text = NULL;
+
+        ip->state = p->tasks[0].group_stop ? IMG_STOPPED : IMG_RUNNING;
+        ip->stop_signal = p->tasks[0].stop_signal;
+        ip->dumpable = (uint32_t)ops[OP_DUMPABLE].result;
+        ip->subreaper = (uint32_t)a->subreaper;
+        ip->thp_disable = (uint32_t)ops[OP_THP].result;
+        ip->keepcaps = (uint32_t)ops[OP_KEEPCAPS].result;
+        memcpy(ip->itimers, a->itimers, sizeof(ip->itimers));
+        ip->sigactions = cop_image_put(d->writer, a->sigactions, sizeof(a->sigactions));
+        const uint64_t mm[11] = {stat->start_code, stat->end_code, stat->start_data, stat->end_data,
+                                 stat->start_brk, (uint64_t)ops[OP_BRK].result, stat->start_stack,
+                                 stat->arg_start, stat->arg_end, stat->env_start, stat->env_end};
+        memcpy(ip->mm, mm, sizeof(mm));
+        for (int i = 0; i < 16; i++) {
+                struct rlimit64 limit;
+                if (prlimit64(p->pid, (enum __rlimit_resource)i, NULL, &limit) < 0)
+                        return cop_error_errno(err, errno, "reading limits of pid %d", p->nspid);
+                ip->rlimits[i][0] = limit.rlim_cur;
+                ip->rlimits[i][1] = limit.rlim_max;
+        }
+        int r = read_link(p->dir_fd, "cwd", link, sizeof(link));
+        if (r == 0)
+                ip->cwd = cop_image_puts(d->writer, link);
+        if (r == 0)
+                r = read_link(p->dir_fd, "root", link, sizeof(link));
+        if (r == 0)
+                ip->root = cop_image_puts(d->writer, link);
+        if (r < 0)
+                return cop_error_errno(err, -r, "reading the folders of pid %d", p->nspid);
+        if (cop_read_word(p->dir_fd, "oom_score_adj", &text, NULL) == 0)
+                ip->oom_score_adj = atoi(text);
+        return dump_auxv(d, p, ip, err);
+}
+
+static int start_batches(struct cop_proc *p, struct cop_op (*ops)[COP_SLOT_OPS], struct cop_error *err)
+{
+        int r = cop_batch_begin(p, err);
+
+        for (size_t k = 0; r == 0 && k < p->task_count; k++) {
+                size_t n = fill_ops(p, &p->tasks[k], ops[k], k == 0);
+                r = cop_batch_start(p, &p->tasks[k], ops[k], n, NULL, 0, err);
+                if (r == 0) { /* one after the other: the order in which stops are reported does not matter then */
+                        struct answers *none = NULL;
+                        r = cop_batch_wait(p, &p->tasks[k], ops[k], n, none, 0, err);
+                }
+        }
+        return r;
+}
+
+static int dump_live(struct cop_dump *d, uint32_t index, struct img_proc *ip, const struct cop_procfs_stat *stat, struct cop_error *err)
+{
+        struct cop_proc *p = &d->tree.procs[index];
+        struct cop_op(*ops)[COP_SLOT_OPS] = calloc(p->task_count, sizeof(*ops));
+        _cleanup_free_ void *ops_owner = ops;
+        _cleanup_free_ struct answers *a = malloc(sizeof(*a));
+        int r;
+
+        if (!ops || !a)
+                return cop_error_errno(err, ENOMEM, "collecting pid %d", p->nspid);
+        r = start_batches(p, ops, err);
+        ip->first_thread = cop_image_count(d->writer, IMG_THREADS);
+        for (size_t k = 0; r == 0 && k < p->task_count; k++) {
+                r = cop_mem_read(p, cop_batch_data(p, &p->tasks[k], 0), a, sizeof(*a));
+                if (r < 0)
+                        return cop_error_errno(err, -r, "reading the answers of thread %d", p->tasks[k].tid);
+                r = dump_thread(d, p, &p->tasks[k], ops[k], a, err);
+                if (r == 0 && k == 0)
+                        r = dump_process(d, p, ip, a, ops[0], stat, err);
+        }
+        ip->threads = (uint32_t)p->task_count;
+        if (r == 0) {
+                struct img_ref shared = dump_signals(d, p->tasks[0].tid, PTRACE_PEEKSIGINFO_SHARED);
+                ip->first_signal = shared.offset;
+                ip->signals = shared.length;
+        }
+        return r;
+}
+
+int cop_dump_procs(struct cop_dump *d, struct cop_error *err)
+{
+        int depth = 0;
+
+        for (uint32_t i = 0; i < d->tree.count; i++) {
+                struct cop_proc *p = &d->tree.procs[i];
+                struct img_proc ip = {.pid = p->nspid, .parent = p->parent, .tty = IMG_NONE, .exe = IMG_NONE, .fds_of = IMG_NONE};
+                struct cop_procfs_stat stat;
+                struct cop_procfs_status status;
+                int r = cop_procfs_stat(p->dir_fd, &stat, err);
+                if (r == 0)
+                        r = cop_procfs_status(p->dir_fd, &status, err);
+                if (r < 0)
+                        return r;
+                depth = i == 0 ? status.ns_depth : depth;
+                if (status.ns_depth != depth)
+                        return cop_not_freezable(d, i, err, "lives in a pid namespace of its own");
+                ip.pgid = status.ns_pgid;
+                ip.sid = status.ns_sid;
+                ip.umask = status.umask;
+                ip.exit_signal = stat.exit_signal;
+                if (p->zombie) {
+                        ip.state = IMG_ZOMBIE;
+                        ip.exit_status = stat.exit_code;
+                        ip.comm = cop_image_puts(d->writer, stat.comm);
+                } else {
+                        r = dump_live(d, i, &ip, &stat, err);
+                        if (r < 0)
+                                return r;
+                }
+                cop_image_add(d->writer, IMG_PROCS, &ip);
+        }
+        return 0;
+}

@@ -1,0 +1,263 @@
+/* The order of a freeze; see doc/freezer.md for the why of each stage. */
+#include <fcntl.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "freezer/dump.h"
+
+int cop_not_freezable(const struct cop_dump *d, uint32_t proc, struct cop_error *err, const char *format, ...)
+{
+        char what[512];
+        va_list ap;
+
+        va_start(ap, format);
+        vsnprintf(what, sizeof(what), format, ap);
+        va_end(ap);
+        return cop_error_set(err, EOPNOTSUPP, COP_ERR_not_freezable, "pid %d (%s) %s: cannot be frozen", d->tree.procs[proc].nspid,
+                             d->tree.procs[proc].comm, what);
+}
+
+static uint64_t clock_ns(clockid_t clock)
+{
+        struct timespec ts;
+
+        clock_gettime(clock, &ts);
+        return (uint64_t)ts.tv_sec * 1000000000ULL + (uint64_t)ts.tv_nsec;
+}
+
+/* The tree's clocks are ours plus the offsets of its time namespace. */
+static void dump_clocks(struct cop_dump *d, struct img_tree *t)
+{
+        _cleanup_free_ char *text = NULL;
+        const char *names[] = {"monotonic", "boottime"};
+        uint64_t *values[] = {&t->monotonic_ns, &t->boottime_ns};
+
+        t->monotonic_ns = clock_ns(CLOCK_MONOTONIC);
+        t->boottime_ns = clock_ns(CLOCK_BOOTTIME);
+        t->realtime_ns = clock_ns(CLOCK_REALTIME);
+        if (cop_read_file(d->tree.procs[0].dir_fd, "timens_offsets", 4096, &text, NULL, NULL) < 0)
+                return;
+        for (int i = 0; i < 2; i++) {
+                long long s, ns;
+                const char *line = strstr(text, names[i]);
+                if (line && sscanf(line + strlen(names[i]), "%lld %lld", &s, &ns) == 2)
+                        *values[i] += (uint64_t)(s * 1000000000LL + ns);
+        }
+}
+
+static int enter_namespace(int proc_fd, const char *name, int type)
+{
+        _cleanup_close_ int fd = openat(proc_fd, name, O_RDONLY | O_CLOEXEC);
+
+        return fd < 0 || setns(fd, type) < 0 ? -errno : 0;
+}
+
+/* A socket of the tree's network namespace, for questions about its sockets: made by a short stay there. */
+static int open_diag(struct cop_dump *d, struct cop_error *err)
+{
+        _cleanup_close_ int home = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+        int r = home < 0 ? -errno : enter_namespace(d->tree.procs[0].dir_fd, "ns/net", CLONE_NEWNET);
+
+        if (r < 0)
+                return cop_error_errno(err, -r, "entering the tree's network namespace");
+        d->net_diag_fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, 4 /* NETLINK_SOCK_DIAG */);
+        r = d->net_diag_fd < 0 ? -errno : 0;
+        if (setns(home, CLONE_NEWNET) < 0)
+                r = -errno;
+        return r < 0 ? cop_error_errno(err, -r, "asking about the tree's sockets") : 0;
+}
+
+static int dump_uts(struct cop_dump *d, struct img_tree *t, struct cop_error *err)
+{
+        _cleanup_close_ int home = open("/proc/self/ns/uts", O_RDONLY | O_CLOEXEC);
+        struct utsname u = {0};
+        int r = home < 0 ? -errno : enter_namespace(d->tree.procs[0].dir_fd, "ns/uts", CLONE_NEWUTS);
+
+        if (r == 0) {
+                uname(&u);
+                if (setns(home, CLONE_NEWUTS) < 0)
+                        r = -errno;
+        }
+        if (r < 0)
+                return cop_error_errno(err, -r, "reading the tree's host name");
+        t->hostname = cop_image_puts(d->writer, u.nodename);
+        t->domainname = cop_image_puts(d->writer, u.domainname);
+        return 0;
+}
+
+static int dump_tree(struct cop_dump *d, struct cop_error *err)
+{
+        struct img_tree t = {0};
+
+        dump_clocks(d, &t);
+        int r = dump_uts(d, &t, err);
+        cop_image_add(d->writer, IMG_TREE, &t);
+        return r;
+}
+
+/* The executable of each process: usually one of its mapped files. */
+static int dump_executables(struct cop_dump *d, struct cop_error *err)
+{
+        for (uint32_t i = 0; i < d->tree.count; i++) {
+                struct stat st;
+                char link[4352];
+                uint32_t file = IMG_NONE;
+                if (d->tree.procs[i].zombie || fstatat(d->tree.procs[i].dir_fd, "exe", &st, 0) < 0)
+                        continue;
+                for (size_t k = 0; k < d->file_count; k++)
+                        if (d->files[k].mapping && d->files[k].ino == st.st_ino && d->files[k].dev == st.st_dev)
+                                file = d->files[k].index;
+                ssize_t n = readlinkat(d->tree.procs[i].dir_fd, "exe", link, sizeof(link) - 1);
+                if (file == IMG_NONE && n > 0) {
+                        link[n] = '\0';
+                        int r = cop_dump_path_file(d, i, link, err);
+                        if (r < 0)
+                                return r;
+                        file = (uint32_t)r;
+                }
+                ((struct img_proc *)cop_image_record(d->writer, IMG_PROCS, i))->exe = file;
+        }
+        return 0;
+}
+
+static int identify_sources(struct cop_dump *d, struct cop_error *err)
+{
+        if (!d->parent)
+                return 0;
+        d->source_count = d->parent->count[IMG_SOURCES] + 1;
+        d->sources = calloc(d->source_count, sizeof(*d->sources));
+        if (!d->sources)
+                return cop_error_errno(err, ENOMEM, "opening the parent image");
+        for (size_t i = 1; i < d->source_count; i++) {
+                struct stat st;
+                if (fstat(d->parent->source_fds[i - 1], &st) < 0)
+                        return cop_error_errno(err, errno, "opening the parent image");
+                d->sources[i] = (struct stat_id){st.st_dev, st.st_ino};
+        }
+        return 0;
+}
+
+/* Interrupted calls that the kernel would not start again are turned back in the live registers, too. */
+static void rewind_live(struct cop_tree *tree)
+{
+        for (size_t i = 0; i < tree->count; i++)
+                for (size_t k = 0; k < tree->procs[i].task_count; k++) {
+                        struct cop_task *t = &tree->procs[i].tasks[k];
+                        if ((int64_t)t->regs.rax == -EINTR)
+                                cop_rewind_interrupted(&t->regs);
+                }
+}
+
+static void dump_done(struct cop_dump *d)
+{
+        for (size_t i = 0; d->vmas && i < d->tree.count; i++)
+                cop_vmas_done(&d->vmas[i]);
+        free(d->vmas);
+        for (size_t i = 0; i < d->file_count; i++)
+                cop_close(d->files[i].own_fd);
+        free(d->files);
+        free(d->sources);
+        free(d->buffer);
+        cop_close(d->net_diag_fd);
+}
+
+static int run_stages(struct cop_dump *d, struct cop_freeze_result *res, struct cop_error *err)
+{
+        usec_t last = cop_now(CLOCK_MONOTONIC);
+        int r = cop_tree_read_registers(&d->tree, err);
+
+#define STAGE(n)                                     \
+        do {                                         \
+                usec_t now = cop_now(CLOCK_MONOTONIC); \
+                res->stage[n] += now - last;         \
+                last = now;                          \
+        } while (0)
+        if (r == 0)
+                r = dump_tree(d, err);
+        if (r == 0)
+                r = open_diag(d, err);
+        STAGE(1);
+        if (r == 0)
+                r = cop_collect_memory(d, err);
+        STAGE(2);
+        if (r == 0)
+                r = cop_dump_procs(d, err);
+        STAGE(3);
+        if (r == 0)
+                r = cop_dump_descriptors(d, err);
+        STAGE(4);
+        if (r == 0)
+                r = cop_dump_memory(d, err);
+        if (r == 0)
+                r = dump_executables(d, err);
+        STAGE(5);
+        if (r == 0)
+                r = cop_image_commit(d->writer, d->request->flags & COP_FREEZE_SYNC, &res->bytes, err);
+        STAGE(6);
+#undef STAGE
+        return r;
+}
+
+static void fill_result(const struct cop_dump *d, struct cop_freeze_result *res)
+{
+        res->pages_written = d->pages_written;
+        res->pages_kept = d->pages_kept;
+        res->processes = cop_image_count(d->writer, IMG_PROCS);
+        res->threads = cop_image_count(d->writer, IMG_THREADS);
+        res->files = cop_image_count(d->writer, IMG_FILES);
+}
+
+int cop_freeze(const struct cop_freeze_request *request, struct cop_freeze_result *ret, struct cop_error *err)
+{
+        struct cop_dump d = {.request = request, .tree.pidns_fd = -EBADF, .net_diag_fd = -EBADF};
+        struct cop_image *parent = NULL;
+        struct cop_freeze_result res = {0};
+        usec_t begin = cop_now(CLOCK_MONOTONIC);
+        int r = 0;
+
+        if (request->parent_dir_fd >= 0)
+                r = cop_image_open(request->parent_dir_fd, false, &parent, err);
+        d.parent = parent;
+        if (r == 0)
+                r = cop_image_create(request->image_dir_fd, parent, request->parent_dir_fd, &d.writer, err);
+        if (r == 0)
+                r = identify_sources(&d, err);
+        if (r < 0)
+                goto out;
+
+        usec_t stop = cop_now(CLOCK_MONOTONIC);
+        r = cop_tree_stop(request->root, &d.tree, err);
+        res.stage[0] = cop_now(CLOCK_MONOTONIC) - stop;
+        if (r == 0)
+                r = run_stages(&d, &res, err);
+        if (r == 0)
+                fill_result(&d, &res);
+        usec_t end = cop_now(CLOCK_MONOTONIC);
+        if (r == 0 && request->flags & COP_FREEZE_KILL)
+                cop_tree_kill(&d.tree);
+        else {
+                rewind_live(&d.tree);
+                cop_tree_resume(&d.tree);
+        }
+        res.stage[7] = cop_now(CLOCK_MONOTONIC) - end;
+        res.pause = cop_now(CLOCK_MONOTONIC) - stop;
+        res.total = cop_now(CLOCK_MONOTONIC) - begin;
+        if (r == 0)
+                *ret = res;
+out:
+        dump_done(&d);
+        cop_tree_done(&d.tree);
+        cop_image_writer_free(d.writer);
+        cop_image_free(parent);
+        return r < 0 ? cop_error_wrap(err, r, "freezing") : 0;
+}

@@ -1,0 +1,99 @@
+/* Freeze and thaw of process trees: the library's interface.
+ *
+ * A tree is everything below the first process of a pid namespace.  An image is a folder with meta.img and page files
+ * (image.h).  Both calls work on the calling thread, which becomes the tracer meanwhile; they block for milliseconds and
+ * never leave a tree half stopped: on error a frozen tree runs on as it was, a half thawed one is gone.
+ * Not for concurrent use from several threads of one process.  SIGCHLD needs no handling by the caller.
+ *
+ * Theory of operation: doc/freezer.md.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+
+/* A descriptor whose other end lives outside the tree.  At freeze told by the identity of its inode (fstat of the same
+ * pipe end or socket); at thaw every description of that name becomes a duplicate of fd. */
+struct cop_external {
+        const char *name; /* at most 63 bytes */
+        uint64_t dev, ino; /* freeze */
+        int fd;            /* thaw; borrowed */
+};
+
+/* Write tracking of a running tree between incremental freezes (userfaultfd in write-protect mode, asynchronous).  Belongs
+ * to one tree; freeing it ends the tracking, after which the next freeze of the tree is a full one for anonymous memory. */
+struct cop_tracker;
+struct cop_tracker *cop_tracker_new(void);
+void cop_tracker_free(struct cop_tracker *tracker);
+
+enum cop_freeze_flags {
+        COP_FREEZE_KILL = 1,     /* end the tree once the image is committed; otherwise it runs on */
+        COP_FREEZE_SYNC = 2,     /* the image is on disk, not only in the page cache, when the call returns */
+};
+
+struct cop_freeze_request {
+        pid_t root;            /* first process of a pid namespace, in the caller's */
+        int image_dir_fd;      /* an empty folder; borrowed */
+        int parent_dir_fd;     /* folder of the image this tree was thawed from or last frozen to, or -EBADF */
+        unsigned flags;
+        const struct cop_external *externals;
+        size_t external_count;
+        struct cop_tracker *tracker; /* for trees that run on; may be NULL */
+        usec_t timeout;        /* for the stop; 0: 10 s */
+};
+
+struct cop_freeze_result {
+        uint64_t pages_written, pages_kept; /* kept: taken over from the parent */
+        uint64_t bytes;                     /* of the image's own files */
+        uint32_t processes, threads, files;
+        usec_t pause;                       /* how long the tree stood still (all of it with KILL) */
+        usec_t total;
+        usec_t stage[8];                    /* stop, registers, maps, calls, descriptors, pages, commit, resume */
+};
+
+/* Errors: not_freezable (the message names pid, program and thing; the tree runs on), disk_full, image_damaged (parent),
+ * internal.  On success with KILL all processes are gone and reaped when they were the caller's children. */
+int cop_freeze(const struct cop_freeze_request *request, struct cop_freeze_result *ret, struct cop_error *err);
+
+/* Namespaces of a thaw.  -EBADF: make a new one (for user: stay in the caller's).  pid and time are always new. */
+struct cop_thaw_namespaces {
+        int user_fd, mount_fd, net_fd, ipc_fd, uts_fd, cgroup_fd;
+};
+#define COP_THAW_NAMESPACES_NEW {-EBADF, -EBADF, -EBADF, -EBADF, -EBADF, -EBADF}
+
+enum cop_thaw_flags {
+        COP_THAW_COPY = 1,        /* copy all memory instead of mapping it from the image */
+        COP_THAW_STOPPED = 2,     /* leave the tree stopped by SIGSTOP… reserved */
+};
+
+struct cop_thaw_request {
+        int image_dir_fd;
+        struct cop_thaw_namespaces namespaces;
+        int root_fd;        /* folder that becomes the root in the mount namespace, or -EBADF: as it is there */
+        int cgroup_fd;      /* cgroup v2 folder to be born in, or -EBADF */
+        const struct cop_external *externals;
+        size_t external_count;
+        unsigned flags;
+        usec_t timeout;     /* 0: 30 s */
+        /* Called in the first process after it entered its namespaces, before anything is rebuilt (to mount /proc …). */
+        int (*setup)(void *userdata, struct cop_error *err);
+        void *userdata;
+};
+
+struct cop_thaw_result {
+        pid_t root;      /* in the caller's namespace; a child of the caller */
+        int pidfd;       /* owned by the caller */
+        int watch_fd;    /* seccomp notification descriptor of the memory watch (see cop_watch_handle), or -EBADF; owned */
+        uint32_t processes, threads;
+        usec_t total;
+        usec_t stage[8]; /* open, fork, objects, processes, memory, seize, registers, detach */
+};
+
+/* Errors: image_damaged, image_mismatch, start_failed (names what could not be rebuilt), no_memory.  On error nothing of
+ * the tree is left. */
+int cop_thaw(const struct cop_thaw_request *request, struct cop_thaw_result *ret, struct cop_error *err);

@@ -1,0 +1,345 @@
+/* The image of a frozen process tree: meta.img, one flat file of typed tables, and pages-<id>.img, page contents.
+ *
+ * Theory of operation.  meta.img begins with a header and a directory of sections.  A section is an array of fixed-size
+ * records or, for IMG_HEAP, bytes.  Records refer to each other by index and to strings and blobs by img_ref into the
+ * heap: no pointers, so a reader maps the file and uses it in place.  All numbers are native (little endian, x86-64).
+ *
+ * Every section has an xxh3 checksum, the header has one over itself and the directory; cop_image_open() checks all of
+ * them, every index and every reference, so that later code may trust the tables.  Page contents carry one checksum per
+ * extent, which only cop_image_verify() looks at: reading a gigabyte to check it would cost what the lazy thaw saves.
+ * The size of every page file is recorded and checked at open.
+ *
+ * Chains.  An incremental image refers to pages of its ancestors.  Their page files are hard-linked into its own folder,
+ * so that a folder is complete by itself and any ancestor's folder may be removed; the file system counts the users.
+ * IMG_SOURCES lists them; source 0 is always the image's own page file.
+ *
+ * Limits: 64 GiB of page data per file, 1 GiB of metadata, 1,048,576 records per section but for extents.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <sys/user.h>
+
+#include "base/err.h"
+
+#define IMG_MAGIC   "COPFRZ\r\n"
+#define IMG_VERSION 1
+#define IMG_PAGE    4096U
+#define IMG_NONE    UINT32_MAX
+#define IMG_ID_MAX  33
+
+enum img_section_kind {
+        IMG_HEAP = 1,
+        IMG_TREE,      /* one img_tree */
+        IMG_SOURCES,   /* img_source */
+        IMG_PROCS,     /* img_proc; parents before children, [0] is the root */
+        IMG_THREADS,   /* img_thread; leader first */
+        IMG_VMAS,      /* img_vma, ascending */
+        IMG_EXTENTS,   /* img_extent, ascending within a vma or file */
+        IMG_FILES,     /* img_file: open file descriptions and mapped files */
+        IMG_FDS,       /* img_fd */
+        IMG_WATCHES,   /* img_watch: epoll and inotify registrations */
+        IMG_SIGNALS,   /* img_signal: pending ones, in order */
+        IMG_TIMERS,    /* img_timer: POSIX timers */
+        IMG_LOCKS,     /* img_lock */
+        IMG_PACKETS,   /* img_packet: queued data of sockets and pipes */
+        IMG_SECTION_MAX,
+};
+
+struct img_ref {
+        uint32_t offset;
+        uint32_t length; /* strings: without the NUL, which follows in the heap all the same */
+};
+
+struct img_header {
+        char magic[8];
+        uint32_t version;
+        uint32_t section_count;
+        uint64_t file_size;
+        uint64_t checksum; /* xxh3 of header and directory with this field 0 */
+        char id[IMG_ID_MAX];
+        char parent_id[IMG_ID_MAX];
+        char kernel[130];   /* uname release + " " + version: vdso and restart blocks depend on the build */
+        char engine[64];    /* COPPICE_VERSION */
+        uint64_t xfeatures; /* XCR0 of the CPU that made the vector state */
+        uint64_t cpu_hash;  /* of the cpuid feature words user space could have acted on */
+        uint32_t cpu_words[16];
+        uint64_t created;   /* realtime usec */
+};
+
+struct img_section {
+        uint32_t kind;
+        uint32_t record_size;
+        uint64_t count;
+        uint64_t offset;
+        uint64_t checksum;
+};
+
+struct img_tree {
+        uint64_t monotonic_ns; /* in the tree's time namespace */
+        uint64_t boottime_ns;
+        uint64_t realtime_ns;
+        struct img_ref hostname;
+        struct img_ref domainname;
+        uint32_t max_fd;   /* highest descriptor number of any process */
+        uint32_t reserved;
+        uint64_t last_pid;
+};
+
+struct img_source {
+        char id[IMG_ID_MAX]; /* the file is pages-<id>.img */
+        uint64_t size;
+};
+
+enum img_proc_state { IMG_RUNNING = 1, IMG_STOPPED, IMG_ZOMBIE };
+
+struct img_creds {
+        uint32_t uid[4], gid[4]; /* real, effective, saved, fs; inside the tree's user namespace */
+        struct img_ref groups;   /* uint32_t[] */
+        uint64_t inheritable, permitted, effective, bounding, ambient;
+        uint32_t securebits;
+        uint32_t no_new_privs;
+};
+
+struct img_proc {
+        int32_t pid, pgid, sid;
+        uint32_t parent; /* index, IMG_NONE for the root */
+        uint32_t state;  /* enum img_proc_state */
+        int32_t exit_status;
+        int32_t exit_signal;
+        int32_t stop_signal;
+        uint32_t first_thread, threads;
+        uint32_t first_vma, vmas;
+        uint32_t first_fd, fds;
+        uint32_t first_signal, signals; /* shared pending */
+        uint32_t first_timer, timers;
+        uint32_t first_lock, locks;
+        uint32_t exe;          /* file index */
+        struct img_ref cwd, root;
+        struct img_ref comm;   /* zombies only */
+        struct img_ref sigactions; /* 64 kernel sigactions of 32 bytes */
+        struct img_ref auxv;
+        uint64_t mm[11];       /* the first 11 words of struct prctl_mm_map */
+        uint64_t vdso;         /* address of vvar, 0 if unmapped */
+        uint64_t vdso_size;    /* vvar + vdso */
+        uint64_t vdso_text;    /* address of the vdso itself */
+        uint64_t rlimits[16][2];
+        uint64_t itimers[3][4];
+        uint32_t umask;
+        int32_t oom_score_adj;
+        uint32_t dumpable, subreaper, thp_disable, keepcaps;
+        uint32_t tty;          /* file index of the controlling terminal (session leaders), or IMG_NONE */
+        uint32_t tty_pgrp;
+        uint32_t fds_of;       /* index of the process whose descriptor table is shared (CLONE_FILES), or IMG_NONE */
+        uint32_t reserved;
+};
+
+/* What a thread was doing, told from orig_rax and rax; see interrupted.c. */
+struct img_thread {
+        int32_t tid;
+        int32_t pdeath_signal;
+        struct user_regs_struct regs;
+        struct img_ref xstate;
+        uint64_t sigmask;
+        uint64_t altstack[3]; /* sp, flags, size */
+        uint64_t robust_list, robust_len;
+        uint64_t tid_address;
+        uint64_t rseq;
+        uint32_t rseq_size, rseq_signature;
+        uint32_t first_signal, signals;
+        struct img_creds creds;
+        char comm[16];
+        uint64_t timer_slack;
+        uint32_t policy, priority;
+        int32_t nice;
+        uint32_t reserved;
+};
+
+enum img_vma_flags {
+        IMG_VMA_READ = 1,
+        IMG_VMA_WRITE = 2,
+        IMG_VMA_EXEC = 4,
+        IMG_VMA_SHARED = 8,
+        IMG_VMA_GROWSDOWN = 16,
+        IMG_VMA_DONTFORK = 32,
+        IMG_VMA_DONTDUMP = 64,
+        IMG_VMA_WIPEONFORK = 128,
+        IMG_VMA_DROPPABLE = 256,
+        IMG_VMA_LOCKED = 512,
+        IMG_VMA_HUGEPAGE = 1024,
+        IMG_VMA_NOHUGEPAGE = 2048,
+        IMG_VMA_MERGEABLE = 4096,
+        IMG_VMA_NORESERVE = 8192,
+        IMG_VMA_SEQUENTIAL = 16384,
+        IMG_VMA_RANDOM = 32768,
+        IMG_VMA_MAYWRITE = 65536,
+        IMG_VMA_LOCKONFAULT = 131072,
+};
+
+struct img_vma {
+        uint64_t start, end;
+        uint64_t offset; /* into the file */
+        uint32_t flags;
+        uint32_t file; /* IMG_NONE: anonymous */
+        uint32_t first_extent, extents; /* mapped or copied in order */
+        uint32_t first_patch, patches;  /* copied over them: pages that changed since the extents were written */
+        struct img_ref name; /* PR_SET_VMA_ANON_NAME */
+};
+
+struct img_extent {
+        uint64_t address; /* in a process; in a file: the byte offset */
+        uint64_t offset;  /* in the page file */
+        uint32_t pages;
+        uint32_t source;
+        uint64_t checksum; /* xxh3, 0 in an extent that belongs to an ancestor's file */
+};
+
+enum img_file_kind {
+        IMG_FILE_REGULAR = 1, /* path; arg: size, mode, nlink; extents hold the content when deleted */
+        IMG_FILE_DIRECTORY,
+        IMG_FILE_DEVICE,   /* opened by path; arg[0] rdev */
+        IMG_FILE_PIPE,     /* arg[0] capacity; link: the pipe's id; packets hold its data */
+        IMG_FILE_FIFO,     /* path too */
+        IMG_FILE_EVENTFD,  /* arg: count, semaphore */
+        IMG_FILE_EPOLL,    /* watches */
+        IMG_FILE_TIMERFD,  /* arg: clock, ticks, settime flags, value ns, interval ns */
+        IMG_FILE_SIGNALFD, /* arg: mask */
+        IMG_FILE_INOTIFY,  /* watches */
+        IMG_FILE_MEMFD,    /* extents; arg: size, seals, mode; link: shared object */
+        IMG_FILE_PIDFD,    /* arg: pid inside, flags */
+        IMG_FILE_UNIX,     /* see img_file.arg in dump_sock.c */
+        IMG_FILE_INET,
+        IMG_FILE_NETLINK,
+        IMG_FILE_PTMX,     /* arg: index, locked, packet mode; data: termios + winsize */
+        IMG_FILE_PTS,      /* arg: index */
+        IMG_FILE_EXTERNAL, /* path: the caller's name */
+        IMG_FILE_SHMEM,    /* mapping of shared anonymous memory: extents; link: shared object */
+        IMG_FILE_PROC,     /* a file of procfs or a namespace file: opened by path, late */
+        IMG_FILE_SYSV,     /* arg: shm id, key, mode, uid, gid, size */
+        IMG_FILE_KIND_MAX,
+};
+
+#define IMG_FILE_ARGS 12
+struct img_file {
+        uint32_t kind;
+        uint32_t flags; /* O_… as F_GETFL gives them */
+        uint64_t position;
+        uint64_t dev, ino; /* at freeze, for messages and identity within the image */
+        uint32_t link; /* files of equal kind and link share one object (both ends of a pipe, one memfd opened twice) */
+        uint32_t reserved;
+        uint64_t arg[IMG_FILE_ARGS];
+        struct img_ref path;
+        struct img_ref data;
+        struct img_ref peer; /* sockets: the peer's address */
+        uint32_t first_extent, extents;
+        uint32_t first_watch, watches;
+        uint32_t first_packet, packets;
+        int32_t owner[2]; /* F_SETOWN type and id (pid inside) */
+        int32_t signal;
+        int32_t lease;
+};
+
+struct img_fd {
+        int32_t fd;
+        uint32_t file;
+        uint32_t cloexec;
+        uint32_t reserved;
+};
+
+struct img_watch {
+        uint32_t file;   /* epoll: file index of the target */
+        int32_t fd;      /* epoll: number it was registered under; inotify: wd */
+        uint32_t events;
+        uint32_t process; /* epoll: index of a process that has both descriptors */
+        uint64_t data;
+        struct img_ref path; /* inotify */
+};
+
+struct img_signal {
+        uint8_t info[128]; /* siginfo_t */
+};
+
+struct img_timer {
+        int32_t id, clock, signal, notify; /* notify as in /proc/pid/timers: 0 signal 1 none 2 thread | 4 thread id */
+        int32_t tid, overrun;
+        uint64_t value_ptr;
+        uint64_t interval_ns, value_ns;
+};
+
+enum img_lock_kind { IMG_LOCK_FLOCK = 1, IMG_LOCK_POSIX, IMG_LOCK_OFD };
+struct img_lock {
+        uint32_t kind, write;
+        int32_t fd;
+        uint32_t reserved;
+        uint64_t start, end; /* end UINT64_MAX: to the end of file */
+};
+
+struct img_packet {
+        struct img_ref data;
+        struct img_ref address; /* sender, datagrams */
+        struct img_ref files;   /* uint32_t[] of file indexes in flight */
+        uint32_t flags;
+        uint32_t reserved;
+};
+
+/* ---- writing ---- */
+
+struct cop_image_writer;
+
+/* Begins an image in dir_fd (borrowed; must stay open): creates pages-<new id>.img.  parent may be NULL. */
+struct cop_image;
+int cop_image_create(int dir_fd, const struct cop_image *parent, int parent_dir_fd, struct cop_image_writer **ret,
+                     struct cop_error *err);
+/* Appends a record and returns its index (IMG_NONE when out of memory: the writer then fails at commit, so callers
+ * need not check each one).  `record` is copied. */
+uint32_t cop_image_add(struct cop_image_writer *w, enum img_section_kind kind, const void *record);
+/* The record just added or any earlier one, to be completed; NULL when out of range.  Valid until the next add. */
+void *cop_image_record(struct cop_image_writer *w, enum img_section_kind kind, uint32_t index);
+uint32_t cop_image_count(const struct cop_image_writer *w, enum img_section_kind kind);
+struct img_ref cop_image_put(struct cop_image_writer *w, const void *data, size_t n);
+struct img_ref cop_image_puts(struct cop_image_writer *w, const char *s); /* NULL as "" */
+/* Appends n bytes (whole pages) to the page file; *ret_offset is where they went. */
+int cop_image_write_pages(struct cop_image_writer *w, const void *data, size_t n, uint64_t *ret_offset, struct cop_error *err);
+int cop_image_pages_fd(const struct cop_image_writer *w);
+/* The source number of an ancestor's page file (links it into the folder), or negative errno. */
+int cop_image_add_source(struct cop_image_writer *w, const char *id, uint64_t size, int from_dir_fd, struct cop_error *err);
+const char *cop_image_writer_id(const struct cop_image_writer *w);
+/* Writes meta.img under a temporary name, renames it.  With sync the page file, meta and the folder are on disk after. */
+int cop_image_commit(struct cop_image_writer *w, bool sync, uint64_t *ret_bytes, struct cop_error *err);
+/* Frees; an uncommitted image leaves no file behind. */
+void cop_image_writer_free(struct cop_image_writer *w);
+
+/* ---- reading ---- */
+
+struct cop_image {
+        int dir_fd;            /* borrowed */
+        int *source_fds;       /* owned; one per source, O_RDONLY */
+        const char *map;       /* owned mapping of meta.img */
+        size_t size;
+        const struct img_header *header;
+        const void *table[IMG_SECTION_MAX];
+        uint32_t count[IMG_SECTION_MAX];
+};
+
+/* Opens and checks the structure of an image: image_damaged by name of the section.  check_host compares kernel and CPU:
+ * image_mismatch. */
+int cop_image_open(int dir_fd, bool check_host, struct cop_image **ret, struct cop_error *err);
+void cop_image_free(struct cop_image *image);
+/* Also the checksums of all page extents. */
+int cop_image_verify(const struct cop_image *image, struct cop_error *err);
+
+static inline const void *cop_image_at(const struct cop_image *image, const struct img_ref *ref)
+{
+        return (const char *)image->table[IMG_HEAP] + ref->offset;
+}
+#define IMG_RECORD(image, kind, type, index) (&((const struct type *)(image)->table[kind])[index])
+
+/* Kernel and CPU as recorded in headers. */
+void cop_image_describe_host(struct img_header *header);
+
+/* Pretty-prints to stdout. */
+struct cop_buf;
+int cop_image_inspect(const struct cop_image *image, bool pages, struct cop_buf *out, struct cop_error *err);

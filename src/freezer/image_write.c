@@ -1,0 +1,317 @@
+/* Writing images: tables grow in memory, pages go straight to the page file; meta.img is written last, by rename. */
+#include <cpuid.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/id.h"
+#include "freezer/image.h"
+#include "freezer/image_tables.h"
+
+struct cop_image_writer {
+        int dir_fd;   /* borrowed */
+        int pages_fd; /* owned */
+        uint64_t pages_size;
+        char id[IMG_ID_MAX];
+        char parent_id[IMG_ID_MAX];
+        struct cop_buf tables[IMG_SECTION_MAX];
+        bool failed;
+        bool committed;
+};
+
+/* The features a program may have chosen code by: leaves 1, 7.0, 7.1, 0x80000001 and 0xd.1. */
+static void describe_cpu(struct img_header *h)
+{
+        unsigned a, b, c, d, n = 0;
+
+        if (__get_cpuid(1, &a, &b, &c, &d)) {
+                h->cpu_words[n++] = c & ~(1U << 27); /* OSXSAVE is the kernel's */
+                h->cpu_words[n++] = d;
+        }
+        if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) {
+                h->cpu_words[n++] = b;
+                h->cpu_words[n++] = c & ~(1U << 4);
+                h->cpu_words[n++] = d;
+        }
+        if (__get_cpuid_count(7, 1, &a, &b, &c, &d))
+                h->cpu_words[n++] = a;
+        if (__get_cpuid(0x80000001, &a, &b, &c, &d)) {
+                h->cpu_words[n++] = c;
+                h->cpu_words[n++] = d;
+        }
+        if (__get_cpuid_count(0xd, 1, &a, &b, &c, &d))
+                h->cpu_words[n++] = a;
+        if (__get_cpuid_count(0xd, 0, &a, &b, &c, &d))
+                h->xfeatures = (uint64_t)d << 32 | a;
+        h->cpu_hash = XXH3_64bits(h->cpu_words, sizeof(h->cpu_words));
+}
+
+void cop_image_describe_host(struct img_header *h)
+{
+        struct utsname u;
+
+        if (uname(&u) == 0)
+                snprintf(h->kernel, sizeof(h->kernel), "%.60s %.64s", u.release, u.version);
+        snprintf(h->engine, sizeof(h->engine), "%s", COPPICE_VERSION);
+        describe_cpu(h);
+}
+
+int cop_image_create(int dir_fd, const struct cop_image *parent, int parent_dir_fd, struct cop_image_writer **ret,
+                     struct cop_error *err)
+{
+        struct cop_image_writer *w = calloc(1, sizeof(*w));
+        char name[64];
+        struct img_source own = {0};
+
+        if (!w)
+                return cop_error_errno(err, ENOMEM, "beginning an image");
+        w->dir_fd = dir_fd;
+        cop_id_hex(w->id, 16);
+        if (parent)
+                memcpy(w->parent_id, parent->header->id, IMG_ID_MAX);
+        for (int i = 0; i < IMG_SECTION_MAX; i++)
+                cop_buf_init(&w->tables[i], 1ULL << 30);
+        snprintf(name, sizeof(name), "pages-%s.img", w->id);
+        w->pages_fd = openat(dir_fd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        if (w->pages_fd < 0) {
+                int r = cop_error_errno(err, errno, "creating %s", name);
+                w->committed = true; /* nothing to remove */
+                cop_image_writer_free(w);
+                return r;
+        }
+        memcpy(own.id, w->id, IMG_ID_MAX);
+        cop_image_add(w, IMG_SOURCES, &own);
+        cop_image_put(w, "", 1); /* offset 0 is the empty string */
+        for (uint32_t i = 0; parent && i < parent->count[IMG_SOURCES]; i++) {
+                const struct img_source *s = IMG_RECORD(parent, IMG_SOURCES, img_source, i);
+                int r = cop_image_add_source(w, s->id, s->size, parent_dir_fd, err);
+                if (r < 0) {
+                        cop_image_writer_free(w);
+                        return r;
+                }
+        }
+        *ret = w;
+        return 0;
+}
+
+uint32_t cop_image_count(const struct cop_image_writer *w, enum img_section_kind kind)
+{
+        return (uint32_t)(w->tables[kind].len / cop_image_record_size(kind));
+}
+
+uint32_t cop_image_add(struct cop_image_writer *w, enum img_section_kind kind, const void *record)
+{
+        uint32_t index = cop_image_count(w, kind);
+
+        if (cop_buf_add(&w->tables[kind], record, cop_image_record_size(kind)) < 0) {
+                w->failed = true;
+                return IMG_NONE;
+        }
+        return index;
+}
+
+void *cop_image_record(struct cop_image_writer *w, enum img_section_kind kind, uint32_t index)
+{
+        size_t size = cop_image_record_size(kind);
+
+        return index < cop_image_count(w, kind) ? w->tables[kind].data + size * index : NULL;
+}
+
+struct img_ref cop_image_put(struct cop_image_writer *w, const void *data, size_t n)
+{
+        struct cop_buf *heap = &w->tables[IMG_HEAP];
+        static const char zeros[8];
+        struct img_ref ref = {.offset = (uint32_t)heap->len, .length = (uint32_t)n};
+
+        if (n == 0)
+                return (struct img_ref){0};
+        /* Blobs are read in place as arrays: keep them aligned; at least one NUL follows. */
+        if (cop_buf_add(heap, data, n) < 0 || cop_buf_add(heap, zeros, 8 - n % 8) < 0) {
+                w->failed = true;
+                return (struct img_ref){0};
+        }
+        return ref;
+}
+
+struct img_ref cop_image_puts(struct cop_image_writer *w, const char *s)
+{
+        return cop_image_put(w, s ? s : "", s ? strlen(s) : 0);
+}
+
+int cop_image_write_pages(struct cop_image_writer *w, const void *data, size_t n, uint64_t *ret_offset, struct cop_error *err)
+{
+        const char *p = data;
+        uint64_t at = w->pages_size;
+
+        *ret_offset = at;
+        while (n > 0) {
+                ssize_t done = pwrite(w->pages_fd, p, n, (off_t)at);
+                if (done < 0 && errno == EINTR)
+                        continue;
+                if (done <= 0)
+                        return cop_error_errno(err, done < 0 ? errno : EIO, "writing pages");
+                p += done;
+                at += (uint64_t)done;
+                n -= (size_t)done;
+        }
+        w->pages_size = at;
+        return 0;
+}
+
+int cop_image_pages_fd(const struct cop_image_writer *w)
+{
+        return w->pages_fd;
+}
+
+const char *cop_image_writer_id(const struct cop_image_writer *w)
+{
+        return w->id;
+}
+
+int cop_image_add_source(struct cop_image_writer *w, const char *id, uint64_t size, int from_dir_fd, struct cop_error *err)
+{
+        struct img_source s = {.size = size};
+        char name[64];
+
+        for (uint32_t i = 0; i < cop_image_count(w, IMG_SOURCES); i++)
+                if (strcmp(((struct img_source *)cop_image_record(w, IMG_SOURCES, i))->id, id) == 0)
+                        return (int)i;
+        snprintf(s.id, sizeof(s.id), "%s", id);
+        snprintf(name, sizeof(name), "pages-%s.img", s.id);
+        if (linkat(from_dir_fd, name, w->dir_fd, name, 0) < 0 && errno != EEXIST)
+                return cop_error_errno(err, errno, "linking the parent's %s into the image (same file system needed)", name);
+        return (int)cop_image_add(w, IMG_SOURCES, &s);
+}
+
+/* An ancestor none of whose pages is used any more leaves the chain: its link is removed and sources are renumbered. */
+static void drop_unused_sources(struct cop_image_writer *w)
+{
+        uint32_t n = cop_image_count(w, IMG_SOURCES), kept = 0;
+        _cleanup_free_ uint32_t *map = calloc(n, sizeof(*map));
+        struct img_extent *extents = (struct img_extent *)w->tables[IMG_EXTENTS].data;
+        uint32_t extent_count = cop_image_count(w, IMG_EXTENTS);
+        struct img_source *sources = (struct img_source *)w->tables[IMG_SOURCES].data;
+
+        if (!map)
+                return;
+        map[0] = 1;
+        for (uint32_t i = 0; i < extent_count; i++)
+                if (extents[i].source < n)
+                        map[extents[i].source] = 1;
+        for (uint32_t i = 0; i < n; i++) {
+                char name[64];
+                if (map[i]) {
+                        sources[kept] = sources[i];
+                        map[i] = kept++;
+                        continue;
+                }
+                snprintf(name, sizeof(name), "pages-%s.img", sources[i].id);
+                unlinkat(w->dir_fd, name, 0);
+        }
+        for (uint32_t i = 0; i < extent_count; i++)
+                extents[i].source = map[extents[i].source];
+        w->tables[IMG_SOURCES].len = kept * sizeof(*sources);
+}
+
+static int assemble(struct cop_image_writer *w, struct cop_buf *out)
+{
+        struct img_header h = {.version = IMG_VERSION, .created = cop_now(CLOCK_REALTIME)};
+        struct img_section dir[IMG_SECTION_MAX] = {0};
+        size_t n = 0, at;
+
+        memcpy(h.magic, IMG_MAGIC, sizeof(h.magic));
+        memcpy(h.id, w->id, IMG_ID_MAX);
+        memcpy(h.parent_id, w->parent_id, IMG_ID_MAX);
+        cop_image_describe_host(&h);
+        h.section_count = IMG_SECTION_MAX - 1;
+        at = sizeof(h) + h.section_count * sizeof(dir[0]);
+        for (unsigned kind = 1; kind < IMG_SECTION_MAX; kind++, n++) {
+                struct cop_buf *t = &w->tables[kind];
+                at = (at + 63) & ~63ULL;
+                dir[n] = (struct img_section){
+                        .kind = kind,
+                        .record_size = (uint32_t)cop_image_record_size(kind),
+                        .count = t->len / cop_image_record_size(kind),
+                        .offset = at,
+                        .checksum = XXH3_64bits(t->data ? t->data : "", t->len),
+                };
+                at += t->len;
+        }
+        h.file_size = at;
+        XXH3_state_t *state = XXH3_createState();
+        if (!state)
+                return -ENOMEM;
+        XXH3_64bits_reset(state);
+        XXH3_64bits_update(state, &h, sizeof(h));
+        XXH3_64bits_update(state, dir, n * sizeof(dir[0]));
+        h.checksum = XXH3_64bits_digest(state);
+        XXH3_freeState(state);
+
+        int r = cop_buf_add(out, &h, sizeof(h));
+        if (r == 0)
+                r = cop_buf_add(out, dir, n * sizeof(dir[0]));
+        for (size_t i = 0; r == 0 && i < n; i++) {
+                static const char zeros[64];
+                r = cop_buf_add(out, zeros, dir[i].offset - out->len);
+                if (r == 0 && w->tables[dir[i].kind].len > 0)
+                        r = cop_buf_add(out, w->tables[dir[i].kind].data, w->tables[dir[i].kind].len);
+        }
+        return r;
+}
+
+int cop_image_commit(struct cop_image_writer *w, bool sync, uint64_t *ret_bytes, struct cop_error *err)
+{
+        _cleanup_buf_ struct cop_buf out = COP_BUF(2ULL << 30);
+        int r;
+
+        if (w->failed)
+                return cop_error_errno(err, ENOMEM, "collecting the image");
+        ((struct img_source *)cop_image_record(w, IMG_SOURCES, 0))->size = w->pages_size;
+        drop_unused_sources(w);
+        r = assemble(w, &out);
+        if (r < 0)
+                return cop_error_errno(err, -r, "assembling the image");
+        _cleanup_close_ int fd = openat(w->dir_fd, "meta.img.tmp", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+        if (fd < 0)
+                return cop_error_errno(err, errno, "creating meta.img");
+        r = cop_write_all(fd, out.data, out.len);
+        if (r == 0 && sync && (fdatasync(w->pages_fd) < 0 || fdatasync(fd) < 0))
+                r = -errno;
+        if (r == 0 && renameat(w->dir_fd, "meta.img.tmp", w->dir_fd, "meta.img") < 0)
+                r = -errno;
+        if (r == 0 && sync && fsync(w->dir_fd) < 0)
+                r = -errno;
+        if (r < 0)
+                return cop_error_errno(err, -r, "writing meta.img");
+        w->committed = true;
+        if (ret_bytes)
+                *ret_bytes = w->pages_size + out.len;
+        return 0;
+}
+
+void cop_image_writer_free(struct cop_image_writer *w)
+{
+        if (!w)
+                return;
+        for (uint32_t i = 0; !w->committed && i < cop_image_count(w, IMG_SOURCES); i++) {
+                char name[64];
+                snprintf(name, sizeof(name), "pages-%s.img",
+                         ((struct img_source *)cop_image_record(w, IMG_SOURCES, i))->id);
+                unlinkat(w->dir_fd, name, 0);
+        }
+        if (!w->committed)
+                unlinkat(w->dir_fd, "meta.img.tmp", 0);
+        cop_close(w->pages_fd);
+        for (int i = 0; i < IMG_SECTION_MAX; i++)
+                cop_buf_done(&w->tables[i]);
+        free(w);
+}

@@ -1,0 +1,398 @@
+/* coppice-freeze: drives the engine by hand, for developers and tests.
+ *
+ *      coppice-freeze run [--dir D] [--output F] [--pidfile F] [--no-user] -- COMMAND…
+ *      coppice-freeze freeze --root PID --image D [--parent D] [--kill] [--sync] [--external NAME=DEV:INO]
+ *      coppice-freeze thaw --image D [--pidfile F] [--copy] [--no-user] [--external NAME=FD]
+ *      coppice-freeze inspect --image D [--pages]
+ *      coppice-freeze verify --image D
+ *
+ * run makes namespaces like a sandbox's, with a small init as pid 1 that starts the command and ends with its status;
+ * run and thaw stay until the tree has ended and exit with that status (137 when it was killed).
+ */
+#include <fcntl.h>
+#include <getopt.h>
+#include <net/if.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "freezer/freezer.h"
+#include "freezer/image.h"
+
+#define EXTERNALS_MAX 16
+
+struct options {
+        const char *dir, *output, *pidfile, *image, *parent;
+        pid_t root;
+        bool no_user, kill, sync, copy, pages;
+        struct cop_external externals[EXTERNALS_MAX];
+        char names[EXTERNALS_MAX][64];
+        size_t external_count;
+};
+
+static int usage(void)
+{
+        fputs("usage: coppice-freeze run [--dir D] [--output F] [--pidfile F] [--no-user] -- COMMAND...\n"
+              "       coppice-freeze freeze --root PID --image D [--parent D] [--kill] [--sync] [--external NAME=DEV:INO]\n"
+              "       coppice-freeze thaw --image D [--pidfile F] [--copy] [--no-user] [--external NAME=FD]\n"
+              "       coppice-freeze inspect --image D [--pages]\n"
+              "       coppice-freeze verify --image D\n",
+              stderr);
+        return 2;
+}
+
+static int complain(const struct cop_error *err)
+{
+        fprintf(stderr, "coppice-freeze: %s (%s)\n", err->message, cop_err_code_name(err->code));
+        return 1;
+}
+
+static void write_pid(const char *path, pid_t pid)
+{
+        char text[16];
+
+        if (!path)
+                return;
+        snprintf(text, sizeof(text), "%d\n", pid);
+        (void)cop_write_file_atomic(AT_FDCWD, path, text, strlen(text), 0644, NULL);
+}
+
+static int wait_for(pid_t pid)
+{
+        int status;
+
+        while (waitpid(pid, &status, __WALL) < 0)
+                if (errno != EINTR)
+                        return 1;
+        return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/* ---- namespaces like a sandbox's ---- */
+
+static int setup_inside(void *userdata, struct cop_error *err)
+{
+        struct ifreq req = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING};
+        _cleanup_close_ int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+        if (fd >= 0)
+                ioctl(fd, SIOCSIFFLAGS, &req);
+        if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 || mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0)
+                return cop_error_errno(err, errno, "mounting /proc");
+        (void)mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620");
+        return 0;
+}
+
+static int map_ids(pid_t pid)
+{
+        char path[64];
+        int r;
+
+        snprintf(path, sizeof(path), "/proc/%d/uid_map", pid);
+        r = cop_write_kernel_file(AT_FDCWD, path, "0 0 65536", NULL);
+        snprintf(path, sizeof(path), "/proc/%d/gid_map", pid);
+        return r < 0 ? r : cop_write_kernel_file(AT_FDCWD, path, "0 0 65536", NULL);
+}
+
+/* A user namespace with the ids as they are, as a descriptor. */
+static int make_user_namespace(void)
+{
+        int pair[2], fd = -EBADF;
+        char path[64], byte;
+
+        if (pipe2(pair, O_CLOEXEC) < 0)
+                return -errno;
+        pid_t pid = fork();
+        if (pid == 0) {
+                if (unshare(CLONE_NEWUSER) < 0)
+                        _exit(1);
+                (void)!write(pair[1], "u", 1);
+                pause();
+                _exit(0);
+        }
+        close(pair[1]);
+        if (pid > 0 && read(pair[0], &byte, 1) == 1 && map_ids(pid) == 0) {
+                snprintf(path, sizeof(path), "/proc/%d/ns/user", pid);
+                fd = open(path, O_RDONLY | O_CLOEXEC);
+        }
+        close(pair[0]);
+        if (pid > 0) {
+                kill(pid, SIGKILL);
+                waitpid(pid, NULL, 0);
+        }
+        return fd;
+}
+
+/* ---- run ---- */
+
+__attribute__((noreturn)) static void be_init(const struct options *o, char **argv)
+{
+        struct cop_error err = COP_ERROR_NULL;
+        int status, in, out;
+
+        if (setup_inside(NULL, &err) < 0)
+                exit(complain(&err));
+        sethostname("victim", 6);
+        if (o->dir && chdir(o->dir) < 0)
+                exit(1);
+        in = open("/dev/null", O_RDONLY);
+        out = open(o->output ? o->output : "/dev/null", O_WRONLY | O_APPEND | O_CREAT, 0644);
+        if (in < 0 || out < 0)
+                exit(1);
+        dup2(in, 0);
+        dup2(out, 1);
+        dup2(out, 2);
+        close_range(3, ~0U, 0);
+        setsid();
+        pid_t child = fork();
+        if (child == 0) {
+                setsid();
+                execvp(argv[0], argv);
+                perror(argv[0]);
+                _exit(127);
+        }
+        for (;;) {
+                pid_t pid = waitpid(-1, &status, 0);
+                if (pid == child)
+                        _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+                if (pid < 0 && errno == ECHILD)
+                        _exit(1);
+        }
+}
+
+static int command_run(const struct options *o, char **argv)
+{
+        int user_fd = o->no_user ? -EBADF : make_user_namespace();
+
+        if (!argv[0])
+                return usage();
+        if (user_fd >= 0 && setns(user_fd, CLONE_NEWUSER) < 0) {
+                perror("setns");
+                return 1;
+        }
+        cop_close(user_fd);
+        if (unshare(CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP | CLONE_NEWPID | CLONE_NEWTIME) < 0) {
+                perror("unshare");
+                return 1;
+        }
+        /* The engine works from outside: it finds the init through its pid here. */
+        pid_t pid = fork();
+        if (pid == 0)
+                be_init(o, argv);
+        write_pid(o->pidfile, pid);
+        return wait_for(pid);
+}
+
+/* ---- freeze, thaw ---- */
+
+static int open_folder(const char *path, bool make)
+{
+        if (make && mkdir(path, 0700) < 0 && errno != EEXIST)
+                return -errno;
+        int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        return fd < 0 ? -errno : fd;
+}
+
+static int command_freeze(const struct options *o)
+{
+        struct cop_freeze_result res;
+        struct cop_error err = COP_ERROR_NULL;
+        _cleanup_close_ int image_fd = o->image ? open_folder(o->image, true) : -EBADF;
+        _cleanup_close_ int parent_fd = o->parent ? open_folder(o->parent, false) : -EBADF;
+        struct cop_freeze_request req = {
+                .root = o->root,
+                .image_dir_fd = image_fd,
+                .parent_dir_fd = parent_fd,
+                .flags = (o->kill ? COP_FREEZE_KILL : 0U) | (o->sync ? COP_FREEZE_SYNC : 0U),
+                .externals = o->externals,
+                .external_count = o->external_count,
+        };
+
+        if (image_fd < 0 || o->root <= 0)
+                return usage();
+        if (cop_freeze(&req, &res, &err) < 0)
+                return complain(&err);
+        printf("frozen: processes=%u threads=%u files=%u pages=%llu kept=%llu bytes=%llu pause_us=%llu total_us=%llu "
+               "stop=%llu regs=%llu maps=%llu calls=%llu fds=%llu memory=%llu commit=%llu end=%llu\n",
+               res.processes, res.threads, res.files, (unsigned long long)res.pages_written, (unsigned long long)res.pages_kept,
+               (unsigned long long)res.bytes, (unsigned long long)res.pause, (unsigned long long)res.total,
+               (unsigned long long)res.stage[0], (unsigned long long)res.stage[1], (unsigned long long)res.stage[2],
+               (unsigned long long)res.stage[3], (unsigned long long)res.stage[4], (unsigned long long)res.stage[5],
+               (unsigned long long)res.stage[6], (unsigned long long)res.stage[7]);
+        return 0;
+}
+
+static int command_thaw(const struct options *o)
+{
+        struct cop_thaw_result res;
+        struct cop_error err = COP_ERROR_NULL;
+        _cleanup_close_ int image_fd = o->image ? open_folder(o->image, false) : -EBADF;
+        _cleanup_close_ int user_fd = o->no_user ? -EBADF : make_user_namespace();
+        struct cop_thaw_request req = {
+                .image_dir_fd = image_fd,
+                .namespaces = COP_THAW_NAMESPACES_NEW,
+                .root_fd = -EBADF,
+                .cgroup_fd = -EBADF,
+                .externals = o->externals,
+                .external_count = o->external_count,
+                .flags = o->copy ? COP_THAW_COPY : 0,
+                .setup = setup_inside,
+        };
+
+        if (image_fd < 0)
+                return usage();
+        req.namespaces.user_fd = user_fd;
+        if (cop_thaw(&req, &res, &err) < 0)
+                return complain(&err);
+        printf("thawed: root=%d processes=%u threads=%u total_us=%llu open=%llu fork=%llu rebuild=%llu seize=%llu registers=%llu go=%llu\n",
+               res.root, res.processes, res.threads, (unsigned long long)res.total, (unsigned long long)res.stage[0],
+               (unsigned long long)res.stage[1], (unsigned long long)res.stage[4], (unsigned long long)res.stage[5],
+               (unsigned long long)res.stage[6], (unsigned long long)res.stage[7]);
+        fflush(stdout);
+        write_pid(o->pidfile, res.root);
+        close(res.pidfd);
+        return wait_for(res.root);
+}
+
+static int command_verify(const struct options *o)
+{
+        struct cop_image *image = NULL;
+        struct cop_error err = COP_ERROR_NULL;
+        _cleanup_close_ int fd = o->image ? open_folder(o->image, false) : -EBADF;
+
+        if (fd < 0)
+                return usage();
+        int r = cop_image_open(fd, false, &image, &err);
+        if (r == 0)
+                r = cop_image_verify(image, &err);
+        cop_image_free(image);
+        if (r < 0)
+                return complain(&err);
+        puts("whole");
+        return 0;
+}
+
+static int command_inspect(const struct options *o)
+{
+        struct cop_image *image = NULL;
+        struct cop_error err = COP_ERROR_NULL;
+        _cleanup_close_ int fd = o->image ? open_folder(o->image, false) : -EBADF;
+        _cleanup_buf_ struct cop_buf out = COP_BUF(256UL << 20);
+
+        if (fd < 0)
+                return usage();
+        int r = cop_image_open(fd, false, &image, &err);
+        if (r == 0)
+                r = cop_image_inspect(image, o->pages, &out, &err);
+        cop_image_free(image);
+        if (r < 0)
+                return complain(&err);
+        fwrite(out.data, 1, out.len, stdout);
+        return 0;
+}
+
+static bool parse_external(struct options *o, const char *text)
+{
+        const char *equals = strchr(text, '=');
+        unsigned long long dev, ino;
+
+        if (!equals || o->external_count == EXTERNALS_MAX || equals - text > 63)
+                return false;
+        struct cop_external *x = &o->externals[o->external_count];
+        snprintf(o->names[o->external_count], 64, "%.*s", (int)(equals - text), text);
+        *x = (struct cop_external){.name = o->names[o->external_count], .fd = -EBADF};
+        o->external_count++;
+        if (sscanf(equals + 1, "%llu:%llu", &dev, &ino) == 2) {
+                x->dev = dev;
+                x->ino = ino;
+        } else
+                x->fd = atoi(equals + 1);
+        return true;
+}
+
+static bool parse(struct options *o, int argc, char **argv)
+{
+        static const struct option longs[] = {
+                {"dir", 1, NULL, 'd'},    {"output", 1, NULL, 'o'}, {"pidfile", 1, NULL, 'p'}, {"image", 1, NULL, 'i'},
+                {"parent", 1, NULL, 'P'}, {"root", 1, NULL, 'r'},   {"kill", 0, NULL, 'k'},    {"sync", 0, NULL, 's'},
+                {"copy", 0, NULL, 'c'},   {"no-user", 0, NULL, 'u'}, {"pages", 0, NULL, 'g'},  {"external", 1, NULL, 'e'},
+                {NULL, 0, NULL, 0},
+        };
+        int c;
+
+        while ((c = getopt_long(argc, argv, "+", longs, NULL)) >= 0) {
+                switch (c) {
+                case 'd':
+                        o->dir = optarg;
+                        break;
+                case 'o':
+                        o->output = optarg;
+                        break;
+                case 'p':
+                        o->pidfile = optarg;
+                        break;
+                case 'i':
+                        o->image = optarg;
+                        break;
+                case 'P':
+                        o->parent = optarg;
+                        break;
+                case 'r':
+                        o->root = atoi(optarg);
+                        break;
+                case 'k':
+                        o->kill = true;
+                        break;
+                case 's':
+                        o->sync = true;
+                        break;
+                case 'c':
+                        o->copy = true;
+                        break;
+                case 'u':
+                        o->no_user = true;
+                        break;
+                case 'g':
+                        o->pages = true;
+                        break;
+                case 'e':
+                        if (!parse_external(o, optarg))
+                                return false;
+                        break;
+                default:
+                        return false;
+                }
+        }
+        return true;
+}
+
+int main(int argc, char **argv)
+{
+        struct options o = {0};
+
+        if (argc < 2 || !parse(&o, argc - 1, argv + 1))
+                return usage();
+        if (strcmp(argv[1], "run") == 0)
+                return command_run(&o, argv + 1 + optind);
+        if (strcmp(argv[1], "freeze") == 0)
+                return command_freeze(&o);
+        if (strcmp(argv[1], "thaw") == 0)
+                return command_thaw(&o);
+        if (strcmp(argv[1], "verify") == 0)
+                return command_verify(&o);
+        if (strcmp(argv[1], "inspect") == 0)
+                return command_inspect(&o);
+        return usage();
+}

@@ -1,0 +1,283 @@
+#include "freezer/procfs.h"
+
+#include <ctype.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/fs.h"
+
+#define TEXT_MAX (64UL << 20)
+
+static int bad(struct cop_error *err, const char *name)
+{
+        return cop_error_set(err, EBADMSG, COP_ERR_internal, "/proc/…/%s has an unknown form", name);
+}
+
+int cop_procfs_stat(int dir_fd, struct cop_procfs_stat *ret, struct cop_error *err)
+{
+        _cleanup_free_ char *text = NULL;
+        struct cop_procfs_stat s = {0};
+        long long field[53] = {0};
+        int r = cop_read_file(dir_fd, "stat", 8192, &text, NULL, err);
+
+        if (r < 0)
+                return r;
+        char *open = strchr(text, '('), *close = strrchr(text, ')');
+        if (!open || !close || close < open || !close[1] || !close[2])
+                return bad(err, "stat");
+        snprintf(s.comm, sizeof(s.comm), "%.*s", (int)(close - open - 1), open + 1);
+        s.state = close[2];
+        char *p = close + 3;
+        for (int i = 4; i <= 52; i++) {
+                char *end;
+                field[i] = (long long)strtoull(p, &end, 10);
+                if (end == p)
+                        return bad(err, "stat");
+                p = end;
+        }
+        s.ppid = (pid_t)field[4];
+        s.pgrp = (pid_t)field[5];
+        s.session = (pid_t)field[6];
+        s.tty_nr = (int)field[7];
+        s.tpgid = (int)field[8];
+        s.nice = (int)field[19];
+        s.start_code = (uint64_t)field[26];
+        s.end_code = (uint64_t)field[27];
+        s.start_stack = (uint64_t)field[28];
+        s.exit_signal = (int)field[38];
+        s.priority = (int)field[40];
+        s.policy = (int)field[41];
+        s.start_data = (uint64_t)field[45];
+        s.end_data = (uint64_t)field[46];
+        s.start_brk = (uint64_t)field[47];
+        s.arg_start = (uint64_t)field[48];
+        s.arg_end = (uint64_t)field[49];
+        s.env_start = (uint64_t)field[50];
+        s.env_end = (uint64_t)field[51];
+        s.exit_code = (int)field[52];
+        *ret = s;
+        return 0;
+}
+
+const char *cop_procfs_field(const char *text, const char *key, size_t *ret_length)
+{
+        size_t n = strlen(key);
+
+        for (const char *line = text; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+                if (strncmp(line, key, n) != 0 || line[n] != ':')
+                        continue;
+                const char *value = line + n + 1;
+                while (*value == ' ' || *value == '\t')
+                        value++;
+                if (ret_length)
+                        *ret_length = strcspn(value, "\n");
+                return value;
+        }
+        return NULL;
+}
+
+static uint64_t number(const char *text, const char *key, int base)
+{
+        const char *v = cop_procfs_field(text, key, NULL);
+
+        return v ? strtoull(v, NULL, base) : 0;
+}
+
+/* The last of the numbers of "NSpid:\t1234\t5". */
+static int innermost(const char *text, const char *key, int *ret_depth)
+{
+        const char *v = cop_procfs_field(text, key, NULL);
+        int last = 0, depth = 0;
+
+        while (v && *v && *v != '\n') {
+                char *end;
+                last = (int)strtol(v, &end, 10);
+                if (end == v)
+                        break;
+                depth++;
+                v = end;
+        }
+        if (ret_depth)
+                *ret_depth = depth;
+        return last;
+}
+
+int cop_procfs_status(int dir_fd, struct cop_procfs_status *ret, struct cop_error *err)
+{
+        static const char *const keys[] = {"Uid", "Gid", "Groups", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"};
+        _cleanup_free_ char *text = NULL;
+        struct cop_procfs_status s = {0};
+        size_t used = 0;
+        int r = cop_read_file(dir_fd, "status", 1UL << 20, &text, NULL, err);
+
+        if (r < 0)
+                return r;
+        s.tracer = (pid_t)number(text, "TracerPid", 10);
+        s.umask = (uint32_t)number(text, "Umask", 8);
+        s.no_new_privs = (uint32_t)number(text, "NoNewPrivs", 10);
+        s.seccomp = (uint32_t)number(text, "Seccomp", 10);
+        (void)innermost(text, "NSpid", &s.ns_depth);
+        s.ns_pgid = innermost(text, "NSpgid", NULL);
+        s.ns_sid = innermost(text, "NSsid", NULL);
+        s.inheritable = number(text, "CapInh", 16);
+        s.permitted = number(text, "CapPrm", 16);
+        s.effective = number(text, "CapEff", 16);
+        s.bounding = number(text, "CapBnd", 16);
+        s.ambient = number(text, "CapAmb", 16);
+        for (size_t i = 0; i < ELEMENTSOF(keys); i++) {
+                size_t n = 0;
+                const char *v = cop_procfs_field(text, keys[i], &n);
+                if (!v || used + n + 2 > sizeof(s.creds)) {
+                        s.creds[0] = '\0'; /* never equal to another: see task_creds() */
+                        break;
+                }
+                memcpy(s.creds + used, v, n);
+                used += n;
+                s.creds[used++] = '\n';
+        }
+        *ret = s;
+        return 0;
+}
+
+static uint32_t vm_flag(const char *two, struct cop_vma *v)
+{
+        static const struct {
+                char name[3];
+                uint32_t flag;
+        } table[] = {
+                {"mw", IMG_VMA_MAYWRITE},   {"gd", IMG_VMA_GROWSDOWN}, {"lo", IMG_VMA_LOCKED},      {"sr", IMG_VMA_SEQUENTIAL},
+                {"rr", IMG_VMA_RANDOM},     {"dc", IMG_VMA_DONTFORK},  {"nr", IMG_VMA_NORESERVE},   {"wf", IMG_VMA_WIPEONFORK},
+                {"dd", IMG_VMA_DONTDUMP},   {"hg", IMG_VMA_HUGEPAGE},  {"nh", IMG_VMA_NOHUGEPAGE},  {"mg", IMG_VMA_MERGEABLE},
+                {"dp", IMG_VMA_DROPPABLE},  {"lf", IMG_VMA_LOCKONFAULT},
+        };
+
+        for (size_t i = 0; i < ELEMENTSOF(table); i++)
+                if (memcmp(two, table[i].name, 2) == 0)
+                        return table[i].flag;
+        if (memcmp(two, "pf", 2) == 0 || memcmp(two, "mm", 2) == 0 || memcmp(two, "io", 2) == 0)
+                v->pfnmap = true;
+        if (memcmp(two, "um", 2) == 0 || memcmp(two, "uw", 2) == 0 || memcmp(two, "ui", 2) == 0)
+                v->uffd = true;
+        if (memcmp(two, "ht", 2) == 0)
+                v->hugetlb = true;
+        return 0;
+}
+
+static bool parse_header(char *line, const char *text, struct cop_vma *v)
+{
+        char perms[5];
+        unsigned long long start, end, offset, ino;
+        unsigned major_, minor_;
+        int used = 0;
+
+        if (sscanf(line, "%llx-%llx %4s %llx %x:%x %llu%n", &start, &end, perms, &offset, &major_, &minor_, &ino, &used) < 7)
+                return false;
+        *v = (struct cop_vma){.start = start, .end = end, .offset = offset, .dev = makedev(major_, minor_), .ino = ino};
+        v->flags = (perms[0] == 'r' ? IMG_VMA_READ : 0U) | (perms[1] == 'w' ? IMG_VMA_WRITE : 0U) |
+                   (perms[2] == 'x' ? IMG_VMA_EXEC : 0U) | (perms[3] == 's' ? IMG_VMA_SHARED : 0U);
+        char *path = line + used;
+        while (*path == ' ')
+                path++;
+        v->path = (uint32_t)(path - text);
+        v->path_length = (uint32_t)strlen(path);
+        v->vdso = strcmp(path, "[vdso]") == 0;
+        v->vvar = strncmp(path, "[vvar", 5) == 0;
+        v->special = v->vdso || v->vvar || strcmp(path, "[vsyscall]") == 0;
+        v->heap = strcmp(path, "[heap]") == 0;
+        v->stack = strcmp(path, "[stack]") == 0;
+        if (v->stack)
+                v->flags |= IMG_VMA_GROWSDOWN;
+        return true;
+}
+
+int cop_procfs_vmas(int dir_fd, bool full, struct cop_vmas *ret, struct cop_error *err)
+{
+        struct cop_vmas vs = {0};
+        size_t allocated = 0, length;
+        const char *name = full ? "smaps" : "maps";
+        int r = cop_read_file(dir_fd, name, TEXT_MAX, &vs.text, &length, err);
+
+        if (r < 0)
+                return r;
+        for (char *line = vs.text, *next; line < vs.text + length; line = next) {
+                next = memchr(line, '\n', length - (size_t)(line - vs.text));
+                if (!next)
+                        break;
+                *next++ = '\0';
+                if (isdigit((unsigned char)line[0]) || (line[0] >= 'a' && line[0] <= 'f')) {
+                        if (vs.count == allocated) {
+                                allocated = allocated ? allocated * 2 : 256;
+                                struct cop_vma *bigger = reallocarray(vs.list, allocated, sizeof(*bigger));
+                                if (!bigger) {
+                                        cop_vmas_done(&vs);
+                                        return cop_error_errno(err, ENOMEM, "reading %s", name);
+                                }
+                                vs.list = bigger;
+                        }
+                        if (!parse_header(line, vs.text, &vs.list[vs.count])) {
+                                cop_vmas_done(&vs);
+                                return bad(err, name);
+                        }
+                        vs.count++;
+                } else if (vs.count > 0 && strncmp(line, "VmFlags:", 8) == 0) {
+                        struct cop_vma *v = &vs.list[vs.count - 1];
+                        for (char *p = line + 8; p[0] == ' ' && p[1] && p[2]; p += 3)
+                                v->flags |= vm_flag(p + 1, v);
+                }
+        }
+        *ret = vs;
+        return 0;
+}
+
+void cop_vmas_done(struct cop_vmas *v)
+{
+        free(v->list);
+        free(v->text);
+        *v = (struct cop_vmas){0};
+}
+
+static int compare_int(const void *a, const void *b)
+{
+        int x = *(const int *)a, y = *(const int *)b;
+
+        return (x > y) - (x < y);
+}
+
+int cop_procfs_numbers(int dir_fd, const char *name, int **ret, size_t *ret_count, struct cop_error *err)
+{
+        _cleanup_closedir_ DIR *dir = NULL;
+        _cleanup_free_ int *list = NULL;
+        size_t n = 0, allocated = 0;
+        struct dirent *e;
+        int fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+        if (fd < 0)
+                return cop_error_errno(err, errno, "opening /proc/…/%s", name);
+        dir = fdopendir(fd);
+        if (!dir) {
+                cop_close(fd);
+                return cop_error_errno(err, errno, "opening /proc/…/%s", name);
+        }
+        while ((e = readdir(dir))) {
+                if (!isdigit((unsigned char)e->d_name[0]))
+                        continue;
+                if (n == allocated) {
+                        allocated = allocated ? allocated * 2 : 64;
+                        int *bigger = reallocarray(list, allocated, sizeof(*bigger));
+                        if (!bigger)
+                                return cop_error_errno(err, ENOMEM, "reading /proc/…/%s", name);
+                        list = bigger;
+                }
+                list[n++] = atoi(e->d_name);
+        }
+        if (n > 1)
+                qsort(list, n, sizeof(*list), compare_int);
+        *ret_count = n;
+        *ret = TAKE_PTR(list);
+        return 0;
+}

@@ -1,0 +1,60 @@
+/* What /proc says about a process, parsed.  The texts are the kernel's, but names in them are foreign bytes: every length
+ * is bounded, a line that does not parse is -EBADMSG. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+#include "freezer/image.h"
+
+struct cop_procfs_stat {
+        char state;
+        char comm[64];
+        pid_t ppid, pgrp, session; /* in the reader's pid namespace */
+        int tty_nr, tpgid;
+        int nice, policy, priority;
+        int exit_signal, exit_code;
+        uint64_t start_code, end_code, start_stack, start_data, end_data, start_brk;
+        uint64_t arg_start, arg_end, env_start, env_end;
+};
+/* dir_fd: /proc/PID or /proc/PID/task/TID. */
+int cop_procfs_stat(int dir_fd, struct cop_procfs_stat *ret, struct cop_error *err);
+
+struct cop_procfs_status {
+        pid_t tracer;
+        uint32_t umask;
+        uint32_t no_new_privs, seccomp;
+        uint64_t inheritable, permitted, effective, bounding, ambient;
+        int ns_depth;        /* how many pid namespaces deep */
+        pid_t ns_pgid, ns_sid; /* in the innermost */
+        char creds[1024]; /* the lines Uid, Gid, Groups and Cap* as they are: equal texts are equal credentials */
+};
+int cop_procfs_status(int dir_fd, struct cop_procfs_status *ret, struct cop_error *err);
+
+struct cop_vma {
+        uint64_t start, end, offset;
+        uint64_t dev, ino;
+        uint32_t flags;  /* enum img_vma_flags */
+        bool special;    /* vvar, vdso, vsyscall */
+        bool pfnmap;     /* pfn, mixed or IO mapping */
+        bool uffd;       /* registered with a userfaultfd */
+        bool hugetlb;
+        bool vdso, vvar;
+        bool heap, stack;
+        uint32_t path, path_length; /* into the text buffer of the list */
+};
+struct cop_vmas {
+        struct cop_vma *list; /* owned */
+        size_t count;
+        char *text; /* owned; names NUL-terminated in place */
+};
+void cop_vmas_done(struct cop_vmas *v);
+/* full: reads smaps (flags such as growsdown need it); otherwise maps only, flags from the permissions. */
+int cop_procfs_vmas(int dir_fd, bool full, struct cop_vmas *ret, struct cop_error *err);
+
+/* Value of "key:" in a text of lines, or NULL; *ret_length up to the end of line. */
+const char *cop_procfs_field(const char *text, const char *key, size_t *ret_length);
+/* Numbers in a directory (task, fd), ascending, malloc'd. */
+int cop_procfs_numbers(int dir_fd, const char *name, int **ret, size_t *ret_count, struct cop_error *err);

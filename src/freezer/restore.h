@@ -1,0 +1,71 @@
+/* The stages of a thaw inside the new processes; see thaw.c for the engine's side.
+ *
+ * Theory of operation.  The engine forks a helper, which enters or makes the namespaces and clones the tree's first
+ * process.  That one (a copy of the engine, its "stub") opens every open file description of the whole tree at high
+ * descriptor numbers, then forks its children by their old pids, and so on: descriptions are shared by inheritance.  Each
+ * stub puts its own descriptors in place and prepares a table of system calls that replaces its memory, then jumps into
+ * the trampoline (tramp.h).  When all threads of all processes have parked there, the engine seizes them, gives them
+ * their registers and lets them go at once.
+ *
+ * Stubs talk to the engine through one shared page: barriers, the first error.  All signals are blocked in them.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+#include "freezer/freezer.h"
+#include "freezer/image.h"
+#include "freezer/tramp.h"
+
+#define COP_BARRIERS 8
+
+struct cop_restore_shared {
+        struct cop_tramp_control control; /* first: its address is r13 of the trampoline */
+        uint32_t barrier[COP_BARRIERS];
+        uint32_t failed;  /* an error was written */
+        uint32_t root_pid; /* as the engine sees it */
+        struct cop_error error;
+        /* per process, by index: where its trampoline lies */
+        struct cop_restore_place {
+                uint64_t region, region_size;
+        } place[];
+};
+
+struct cop_restore {
+        const struct cop_thaw_request *request; /* borrowed */
+        const struct cop_image *image;          /* borrowed */
+        struct cop_restore_shared *shared;
+        size_t shared_size;
+        int shared_fd;
+        int *objects;      /* descriptor of each file of the image, or -EBADF */
+        int *sources;      /* page files, moved high */
+        int base_fd;       /* first descriptor number that no process of the tree uses */
+        uint32_t live;     /* processes that are not zombies */
+        uint32_t self;     /* index of the process this stub becomes */
+        bool new_uts;
+};
+
+#define RESTORE_PROC(r, i)   IMG_RECORD((r)->image, IMG_PROCS, img_proc, i)
+#define RESTORE_THREAD(r, i) IMG_RECORD((r)->image, IMG_THREADS, img_thread, i)
+#define RESTORE_FILE(r, i)   IMG_RECORD((r)->image, IMG_FILES, img_file, i)
+
+/* restore_tree.c.  Runs in the helper; clones the first process, which never returns. */
+int cop_restore_start(struct cop_restore *r, struct cop_error *err);
+/* restore_fd.c: all descriptions, in the first process; then, in each, its own descriptors. */
+int cop_restore_objects(struct cop_restore *r, struct cop_error *err);
+int cop_restore_descriptors(struct cop_restore *r, struct cop_error *err);
+/* Moves a descriptor to a number >= base_fd (closing the old one); -errno. */
+int cop_restore_move_high(const struct cop_restore *r, int fd);
+/* restore_sock.c */
+int cop_restore_socket(struct cop_restore *r, uint32_t index, struct cop_error *err);
+int cop_restore_sockets_finish(struct cop_restore *r, struct cop_error *err);
+/* restore_mem.c: builds the table and jumps; returns only on error. */
+int cop_restore_memory(struct cop_restore *r, struct cop_error *err);
+
+static inline const char *cop_restore_string(const struct cop_restore *r, const struct img_ref *ref)
+{
+        return cop_image_at(r->image, ref);
+}

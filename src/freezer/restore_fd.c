@@ -1,0 +1,514 @@
+/* Open file descriptions, rebuilt in the first process, and each process's descriptors.
+ *
+ * Descriptions of one object (link) are opened anew through /proc/self/fd from the first.  Late ones depend on the process
+ * that holds them or on others being there: pidfds, files of procfs, /dev/tty, epoll registrations, locks.
+ */
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/file.h>
+#include <sys/inotify.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <sys/timerfd.h>
+#include <sys/wait.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/id.h"
+#include "freezer/restore.h"
+
+#define FLAGS_SET (O_APPEND | O_NONBLOCK | O_DIRECT | O_NOATIME | O_ASYNC)
+/* What open(2) may be given of F_GETFL's answer. */
+#define FLAGS_OPEN (O_ACCMODE | FLAGS_SET | O_PATH | O_DIRECTORY | O_SYNC | O_DSYNC | O_NOFOLLOW)
+#ifndef TFD_IOC_SET_TICKS
+#define TFD_IOC_SET_TICKS _IOW('T', 0, uint64_t)
+#endif
+
+int cop_restore_move_high(const struct cop_restore *r, int fd)
+{
+        int high = fcntl(fd, F_DUPFD_CLOEXEC, r->base_fd);
+
+        if (high < 0)
+                return -errno;
+        close(fd);
+        return high;
+}
+
+static bool late(const struct img_file *f)
+{
+        return f->kind == IMG_FILE_PIDFD || f->kind == IMG_FILE_PROC ||
+               (f->kind == IMG_FILE_DEVICE && major((dev_t)f->arg[0]) == 5 && minor((dev_t)f->arg[0]) == 0);
+}
+
+static int reopen(int fd, int flags)
+{
+        char path[32];
+
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        int again = open(path, (flags & FLAGS_OPEN & ~(O_NOFOLLOW | O_DIRECTORY)) | O_CLOEXEC | O_NOCTTY);
+        return again < 0 ? -errno : again;
+}
+
+/* An earlier description of the same object, or -1. */
+static int sibling(const struct cop_restore *r, uint32_t index)
+{
+        const struct img_file *f = RESTORE_FILE(r, index);
+
+        for (uint32_t i = 0; f->link && i < index; i++)
+                if (RESTORE_FILE(r, i)->link == f->link && r->objects[i] >= 0)
+                        return r->objects[i];
+        return -1;
+}
+
+static int write_pages(struct cop_restore *r, const struct img_file *f, int fd)
+{
+        for (uint32_t i = 0; i < f->extents; i++) {
+                const struct img_extent *e = IMG_RECORD(r->image, IMG_EXTENTS, img_extent, f->first_extent + i);
+                off_t from = (off_t)e->offset;
+                size_t left = (size_t)e->pages * IMG_PAGE;
+                if (e->address + left > f->arg[0])
+                        left = f->arg[0] > e->address ? (size_t)(f->arg[0] - e->address) : 0;
+                if (lseek(fd, (off_t)e->address, SEEK_SET) < 0)
+                        return -errno;
+                while (left > 0) {
+                        ssize_t n = sendfile(fd, r->sources[e->source], &from, left);
+                        if (n <= 0)
+                                return n < 0 ? -errno : -EIO;
+                        left -= (size_t)n;
+                }
+        }
+        return 0;
+}
+
+static int open_memfd(struct cop_restore *r, uint32_t index)
+{
+        const struct img_file *f = RESTORE_FILE(r, index);
+        int other = sibling(r, index);
+        bool shmem = f->kind == IMG_FILE_SHMEM;
+
+        if (other >= 0)
+                return reopen(other, (int)f->flags);
+        _cleanup_close_ int fd = (int)syscall(SYS_memfd_create, cop_restore_string(r, &f->path), MFD_CLOEXEC | MFD_ALLOW_SEALING);
+        if (fd < 0 || ftruncate(fd, (off_t)f->arg[0]) < 0)
+                return -errno;
+        int ret = write_pages(r, f, fd);
+        if (ret < 0)
+                return ret;
+        if (!shmem && (fchmod(fd, (mode_t)f->arg[2] & 07777) < 0 || (f->arg[1] && fcntl(fd, F_ADD_SEALS, (int)f->arg[1]) < 0)))
+                return -errno;
+        if ((f->flags & O_ACCMODE) != O_RDWR)
+                return reopen(fd, (int)f->flags);
+        lseek(fd, 0, SEEK_SET);
+        return TAKE_FD(fd);
+}
+
+static int open_deleted(struct cop_restore *r, uint32_t index, struct cop_error *err)
+{
+        const struct img_file *f = RESTORE_FILE(r, index);
+        const char *path = cop_restore_string(r, &f->path);
+        char name[4200], random[17];
+        int other = sibling(r, index);
+
+        if (other >= 0)
+                return reopen(other, (int)f->flags);
+        snprintf(name, sizeof(name), "%.4096s.%s", path, cop_id_hex(random, 8));
+        _cleanup_close_ int fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        if (fd < 0) { /* its folder may be gone, too */
+                snprintf(name, sizeof(name), "/tmp/.%s", random);
+                fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        }
+        if (fd < 0)
+                return cop_error_errno(err, errno, "making the deleted file %s again", path);
+        unlink(name);
+        int ret = ftruncate(fd, (off_t)f->arg[0]) < 0 ? -errno : write_pages(r, f, fd);
+        if (ret == 0 && (fchown(fd, (uid_t)f->arg[3], (gid_t)f->arg[4]), fchmod(fd, (mode_t)f->arg[1] & 07777)) < 0)
+                ret = -errno;
+        if (ret == 0)
+                ret = reopen(fd, (int)f->flags);
+        return ret < 0 ? cop_error_errno(err, -ret, "filling the deleted file %s", path) : ret;
+}
+
+static int open_path(struct cop_restore *r, uint32_t index, struct cop_error *err)
+{
+        const struct img_file *f = RESTORE_FILE(r, index);
+        const char *path = cop_restore_string(r, &f->path);
+
+        if (f->kind == IMG_FILE_REGULAR && f->arg[2] == 0)
+                return open_deleted(r, index, err);
+        int fd = open(path, ((int)f->flags & FLAGS_OPEN) | O_CLOEXEC | O_NOCTTY);
+        if (fd < 0)
+                return cop_error_errno(err, errno, "opening %s", path);
+        if (f->kind == IMG_FILE_REGULAR && f->position > 0 && !(f->flags & O_PATH) && lseek(fd, (off_t)f->position, SEEK_SET) < 0) {
+                int saved = errno;
+                close(fd);
+                return cop_error_errno(err, saved, "seeking in %s", path);
+        }
+        return fd;
+}
+
+/* ---- pipes ---- */
+
+static int fill_pipe(struct cop_restore *r, const struct img_file *f, int fd)
+{
+        if (f->arg[0] > 65536 || f->arg[0] == 4096)
+                (void)fcntl(fd, F_SETPIPE_SZ, (int)f->arg[0]); /* over the limit of an owner without rights: smaller */
+        for (uint32_t i = 0; i < f->packets; i++) {
+                const struct img_packet *p = IMG_RECORD(r->image, IMG_PACKETS, img_packet, f->first_packet + i);
+                if (write(fd, cop_image_at(r->image, &p->data), p->data.length) != (ssize_t)p->data.length)
+                        return -EIO;
+        }
+        return 0;
+}
+
+static int open_pipe(struct cop_restore *r, uint32_t index)
+{
+        const struct img_file *f = RESTORE_FILE(r, index);
+        int other = sibling(r, index), pair[2], ret;
+
+        if (other >= 0)
+                return reopen(other, (int)f->flags);
+        if (f->kind == IMG_FILE_FIFO) {
+                _cleanup_close_ int both = open(cop_restore_string(r, &f->path), O_RDWR | O_NONBLOCK | O_CLOEXEC);
+                if (both < 0)
+                        return -errno;
+                ret = fill_pipe(r, f, both);
+                if (ret == 0)
+                        ret = reopen(both, (int)f->flags | O_NONBLOCK);
+                if (ret >= 0)
+                        (void)fcntl(ret, F_SETFL, (int)f->flags & FLAGS_SET);
+                return ret;
+        }
+        if (pipe2(pair, O_CLOEXEC | O_NONBLOCK) < 0)
+                return -errno;
+        _cleanup_close_ int out = pair[0], in = pair[1];
+        ret = fill_pipe(r, f, in);
+        if (ret < 0)
+                return ret;
+        if ((f->flags & O_ACCMODE) == O_RDWR)
+                return reopen(out, (int)f->flags);
+        int fd = (f->flags & O_ACCMODE) == O_WRONLY ? TAKE_FD(in) : TAKE_FD(out);
+        if (fcntl(fd, F_SETFL, (int)f->flags & FLAGS_SET) < 0)
+                return -errno;
+        return fd;
+}
+
+/* ---- anonymous inodes ---- */
+
+static int open_eventfd(const struct img_file *f)
+{
+        int fd = eventfd(0, EFD_CLOEXEC | ((int)f->flags & O_NONBLOCK ? EFD_NONBLOCK : 0) | (f->arg[1] ? EFD_SEMAPHORE : 0));
+        uint64_t count = f->arg[0];
+
+        if (fd >= 0 && count > 0 && write(fd, &count, sizeof(count)) != sizeof(count))
+                return -EIO;
+        return fd < 0 ? -errno : fd;
+}
+
+static int open_timerfd(struct cop_restore *r, const struct img_file *f)
+{
+        const struct img_tree *t = IMG_RECORD(r->image, IMG_TREE, img_tree, 0);
+        int fd = timerfd_create((int)f->arg[0], TFD_CLOEXEC | ((int)f->flags & O_NONBLOCK ? TFD_NONBLOCK : 0));
+        bool absolute = f->arg[2] & TFD_TIMER_ABSTIME && (f->arg[0] == CLOCK_REALTIME || f->arg[0] == CLOCK_REALTIME_ALARM);
+        uint64_t value = f->arg[3] + (absolute && f->arg[3] ? t->realtime_ns : 0);
+        struct itimerspec its = {
+                .it_value = {.tv_sec = (time_t)(value / 1000000000), .tv_nsec = (long)(value % 1000000000)},
+                .it_interval = {.tv_sec = (time_t)(f->arg[4] / 1000000000), .tv_nsec = (long)(f->arg[4] % 1000000000)},
+        };
+        uint64_t ticks = f->arg[1];
+
+        if (fd < 0)
+                return -errno;
+        if (timerfd_settime(fd, absolute ? (int)f->arg[2] : 0, &its, NULL) < 0)
+                return -errno;
+        if (ticks > 0 && ioctl(fd, TFD_IOC_SET_TICKS, &ticks) < 0)
+                return -errno;
+        return fd;
+}
+
+static int open_inotify(struct cop_restore *r, const struct img_file *f, struct cop_error *err)
+{
+        int fd = inotify_init1(IN_CLOEXEC | ((int)f->flags & O_NONBLOCK ? IN_NONBLOCK : 0));
+
+        for (uint32_t i = 0; fd >= 0 && i < f->watches; i++) {
+                /* The kernel lists the newest first, numbers go up: begin with the oldest. */
+                const struct img_watch *w = IMG_RECORD(r->image, IMG_WATCHES, img_watch, f->first_watch + f->watches - 1 - i);
+                const char *path = cop_restore_string(r, &w->path);
+                for (;;) {
+                        int wd = inotify_add_watch(fd, path, w->events);
+                        if (wd < 0)
+                                return cop_error_errno(err, errno, "watching %s", path);
+                        if (wd == w->fd)
+                                break;
+                        inotify_rm_watch(fd, wd);
+                        if (wd > w->fd)
+                                return cop_error_set(err, EEXIST, COP_ERR_start_failed, "the watch number %d of %s is taken", w->fd, path);
+                }
+        }
+        /* Removing watches to reach a number leaves IN_IGNORED events behind. */
+        char events[4096];
+        int flags = fcntl(fd, F_GETFL);
+        fcntl(fd, F_SETFL, flags | O_NONBLOCK);
+        while (read(fd, events, sizeof(events)) > 0)
+                ;
+        fcntl(fd, F_SETFL, flags);
+        return fd < 0 ? cop_error_errno(err, errno, "making an inotify descriptor") : fd;
+}
+
+/* ---- terminals ---- */
+
+static int set_tty(struct cop_restore *r, const struct img_file *f, int fd)
+{
+        const char *state = cop_image_at(r->image, &f->data);
+
+        if (f->data.length < 64 + sizeof(struct winsize))
+                return -EBADMSG;
+        if (ioctl(fd, 0x402c542b /* TCSETS2 */, state) < 0 || ioctl(fd, TIOCSWINSZ, state + 64) < 0)
+                return -errno;
+        return 0;
+}
+
+/* Masters get the lowest free number: take numbers until the right one comes, then give the others back. */
+static int open_master(struct cop_restore *r, const struct img_file *f)
+{
+        int spare[256], n = 0, found = -EAGAIN;
+
+        while (found == -EAGAIN && n < 256) {
+                unsigned index = 0;
+                int fd = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
+                if (fd < 0)
+                        fd = open("/dev/pts/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
+                if (fd < 0 || ioctl(fd, TIOCGPTN, &index) < 0)
+                        found = -errno;
+                else if (index == f->arg[0])
+                        found = fd;
+                else
+                        spare[n++] = fd;
+                if (fd >= 0 && index > f->arg[0])
+                        found = -EEXIST;
+        }
+        while (n > 0)
+                close(spare[--n]);
+        if (found < 0)
+                return found;
+        int locked = (int)f->arg[1], packet = (int)f->arg[2];
+        if (ioctl(found, TIOCSPTLCK, &locked) < 0 || (packet && ioctl(found, TIOCPKT, &packet) < 0))
+                return -errno;
+        (void)fcntl(found, F_SETFL, (int)f->flags & FLAGS_SET);
+        int ret = set_tty(r, f, found);
+        return ret < 0 ? ret : found;
+}
+
+static int open_slave(struct cop_restore *r, uint32_t index)
+{
+        const struct img_file *f = RESTORE_FILE(r, index);
+
+        for (uint32_t i = 0; i < r->image->count[IMG_FILES]; i++) {
+                const struct img_file *m = RESTORE_FILE(r, i);
+                if (m->kind != IMG_FILE_PTMX || m->arg[0] != f->arg[0] || r->objects[i] < 0)
+                        continue;
+                int fd = ioctl(r->objects[i], TIOCGPTPEER, ((int)f->flags & (O_ACCMODE | O_NONBLOCK)) | O_NOCTTY | O_CLOEXEC);
+                if (fd < 0)
+                        return -errno;
+                int ret = set_tty(r, f, fd);
+                return ret < 0 ? ret : fd;
+        }
+        return -ENXIO;
+}
+
+/* ---- all of them ---- */
+
+static int restore_object(struct cop_restore *r, uint32_t index, struct cop_error *err)
+{
+        const struct img_file *f = RESTORE_FILE(r, index);
+        uint64_t mask = f->arg[0];
+
+        switch (f->kind) {
+        case IMG_FILE_REGULAR:
+        case IMG_FILE_DIRECTORY:
+        case IMG_FILE_DEVICE:
+                return open_path(r, index, err);
+        case IMG_FILE_PIPE:
+        case IMG_FILE_FIFO:
+                return open_pipe(r, index);
+        case IMG_FILE_EVENTFD:
+                return open_eventfd(f);
+        case IMG_FILE_EPOLL: {
+                int fd = epoll_create1(EPOLL_CLOEXEC);
+                return fd < 0 ? -errno : fd;
+        }
+        case IMG_FILE_TIMERFD:
+                return open_timerfd(r, f);
+        case IMG_FILE_SIGNALFD: {
+                int fd = (int)syscall(SYS_signalfd4, -1, &mask, 8, SFD_CLOEXEC | ((int)f->flags & O_NONBLOCK ? SFD_NONBLOCK : 0));
+                return fd < 0 ? -errno : fd;
+        }
+        case IMG_FILE_INOTIFY:
+                return open_inotify(r, f, err);
+        case IMG_FILE_MEMFD:
+        case IMG_FILE_SHMEM: {
+                int fd = open_memfd(r, index);
+                if (fd >= 0 && f->position)
+                        lseek(fd, (off_t)f->position, SEEK_SET);
+                return fd;
+        }
+        case IMG_FILE_PTMX:
+                return open_master(r, f);
+        case IMG_FILE_PTS:
+                return open_slave(r, index);
+        case IMG_FILE_UNIX:
+        case IMG_FILE_INET:
+        case IMG_FILE_NETLINK:
+                return cop_restore_socket(r, index, err);
+        default:
+                return cop_error_set(err, EBADMSG, COP_ERR_image_damaged, "the memory image is damaged: file %u has kind %u", index, f->kind);
+        }
+}
+
+static int restore_one(struct cop_restore *r, uint32_t i, struct cop_error *err)
+{
+        struct cop_error e = COP_ERROR_NULL;
+        int fd = restore_object(r, i, &e);
+
+        if (fd >= 0 && fd < r->base_fd)
+                fd = cop_restore_move_high(r, fd);
+        if (fd < 0) {
+                if (e.errnum == 0)
+                        cop_error_errno(&e, -fd, "rebuilding a descriptor of kind %u", RESTORE_FILE(r, i)->kind);
+                if (e.code == COP_ERR_io_error)
+                        e.code = COP_ERR_start_failed;
+                if (err)
+                        *err = e;
+                return fd;
+        }
+        r->objects[i] = fd;
+        return 0;
+}
+
+int cop_restore_objects(struct cop_restore *r, struct cop_error *err)
+{
+        /* Slaves need their masters, so they come in a second round. */
+        for (int round = 0; round < 2; round++)
+                for (uint32_t i = 0; i < r->image->count[IMG_FILES]; i++) {
+                        const struct img_file *f = RESTORE_FILE(r, i);
+                        if (r->objects[i] >= 0 || late(f) || (f->kind == IMG_FILE_PTS) != (round == 1))
+                                continue;
+                        int ret = restore_one(r, i, err);
+                        if (ret < 0)
+                                return ret;
+                }
+        return cop_restore_sockets_finish(r, err);
+}
+
+static int open_late(struct cop_restore *r, uint32_t index, struct cop_error *err)
+{
+        const struct img_file *f = RESTORE_FILE(r, index);
+        int fd;
+
+        if (f->kind == IMG_FILE_PIDFD) {
+                fd = f->arg[0] ? (int)syscall(SYS_pidfd_open, (pid_t)f->arg[0], (int)f->flags & O_NONBLOCK) : -1;
+                if (f->arg[0] == 0) { /* of a process that has ended and been reaped: so is this one */
+                        pid_t pid = fork();
+                        if (pid == 0)
+                                _exit(0);
+                        fd = pid < 0 ? -1 : (int)syscall(SYS_pidfd_open, pid, (int)f->flags & O_NONBLOCK);
+                        int saved = errno;
+                        if (pid > 0)
+                                waitpid(pid, NULL, __WALL);
+                        errno = saved;
+                }
+        } else
+                fd = open(cop_restore_string(r, &f->path), ((int)f->flags & FLAGS_OPEN) | O_CLOEXEC | O_NOCTTY);
+        if (fd < 0)
+                return cop_error_errno(err, errno, "opening %s", f->kind == IMG_FILE_PIDFD ? "a pidfd" : cop_restore_string(r, &f->path));
+        if (fd < r->base_fd)
+                fd = cop_restore_move_high(r, fd);
+        r->objects[index] = fd;
+        return fd;
+}
+
+static int register_watches(struct cop_restore *r, uint32_t index, struct cop_error *err)
+{
+        const struct img_file *f = RESTORE_FILE(r, index);
+
+        for (uint32_t k = 0; k < f->watches; k++) {
+                /* In the kernel's order, which is that of the red-black tree, not of the calls: any will do. */
+                const struct img_watch *w = IMG_RECORD(r->image, IMG_WATCHES, img_watch, f->first_watch + k);
+                struct epoll_event event = {.events = w->events, .data.u64 = w->data};
+                bool borrowed = false;
+                if (w->process != r->self || w->file == IMG_NONE)
+                        continue;
+                int target = w->fd;
+                if (fcntl(target, F_GETFD) < 0) { /* only a duplicate is left: lend it the number */
+                        borrowed = true;
+                        if (dup2(r->objects[w->file], target) < 0)
+                                return cop_error_errno(err, errno, "registering descriptor %d with an epoll", target);
+                }
+                if (epoll_ctl(r->objects[index], EPOLL_CTL_ADD, target, &event) < 0)
+                        return cop_error_errno(err, errno, "registering descriptor %d with an epoll", target);
+                if (borrowed)
+                        close(target);
+        }
+        return 0;
+}
+
+static int take_lock(const struct img_lock *l)
+{
+        struct flock fl = {
+                .l_type = l->write ? F_WRLCK : F_RDLCK,
+                .l_whence = SEEK_SET,
+                .l_start = (off_t)l->start,
+                .l_len = l->end == UINT64_MAX ? 0 : (off_t)(l->end - l->start + 1),
+        };
+
+        if (l->kind == IMG_LOCK_FLOCK)
+                return flock(l->fd, (l->write ? LOCK_EX : LOCK_SH) | LOCK_NB);
+        return fcntl(l->fd, l->kind == IMG_LOCK_OFD ? F_OFD_SETLK : F_SETLK, &fl);
+}
+
+static int take_terminal(struct cop_restore *r, const struct img_proc *p, struct cop_error *err)
+{
+        if (p->tty == IMG_NONE)
+                return 0;
+        int fd = ioctl(r->objects[p->tty], TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+        if (fd < 0 || ioctl(fd, TIOCSCTTY, 0) < 0)
+                return cop_error_errno(err, errno, "taking the controlling terminal of session %d", p->sid);
+        pid_t group = (pid_t)p->tty_pgrp;
+        if (group > 0)
+                (void)ioctl(fd, TIOCSPGRP, &group); /* a group that is gone */
+        close(fd);
+        return 0;
+}
+
+int cop_restore_descriptors(struct cop_restore *r, struct cop_error *err)
+{
+        const struct img_proc *p = RESTORE_PROC(r, r->self);
+        int ret = take_terminal(r, p, err);
+
+        for (uint32_t i = 0; ret >= 0 && i < p->fds; i++) {
+                const struct img_fd *fd = IMG_RECORD(r->image, IMG_FDS, img_fd, p->first_fd + i);
+                if (r->objects[fd->file] < 0)
+                        ret = open_late(r, fd->file, err);
+                if (ret >= 0 && dup3(r->objects[fd->file], fd->fd, fd->cloexec ? O_CLOEXEC : 0) < 0)
+                        ret = cop_error_errno(err, errno, "placing descriptor %d of process %d", fd->fd, p->pid);
+        }
+        for (uint32_t i = 0; ret >= 0 && i < r->image->count[IMG_FILES]; i++)
+                if (RESTORE_FILE(r, i)->kind == IMG_FILE_EPOLL)
+                        ret = register_watches(r, i, err);
+        for (uint32_t i = 0; ret >= 0 && i < p->locks; i++) {
+                const struct img_lock *l = IMG_RECORD(r->image, IMG_LOCKS, img_lock, p->first_lock + i);
+                if (take_lock(l) < 0) /* another thaw of the same image may hold it */
+                        ret = cop_error_errno(err, errno, "locking descriptor %d of process %d", l->fd, p->pid);
+        }
+        return ret < 0 ? ret : 0;
+}

@@ -1,0 +1,499 @@
+/* The table of system calls that replaces a stub's memory by the frozen one.
+ *
+ * Theory of operation.  The table, the trampoline, and all that its calls point to lie in one region at an address that
+ * neither the stub nor the frozen process uses.  Order: the rseq area of the stub's libc is given up (the kernel writes to
+ * it), everything outside the region is unmapped, the vdso comes first (it wants its old place), then the areas with
+ * their pages, then what refers to them (mm fields, names, hints), then threads, each of which sets its own state, and
+ * credentials last, since the steps before need rights.
+ *
+ * Anonymous pages are mapped privately from the page file where a run is long, else copied with preadv into real
+ * anonymous memory; stacks are always copied.
+ */
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/securebits.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/rseq.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <linux/sched.h>
+
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "freezer/pagemap.h"
+#include "freezer/procfs.h"
+#include "freezer/restore.h"
+
+#define TASK_END         0x7ffffffff000ULL
+#define ARCH_MAP_VDSO_64 0x2003
+#define MAP_DROPPABLE_   0x08
+#define SIG_RSEQ         0x53053053
+#define THREAD_OPS       128
+
+struct table {
+        struct cop_op *ops; /* in the region */
+        size_t count, max;
+};
+
+struct region {
+        char *start;
+        size_t size;
+        char *data, *data_end; /* what calls point to */
+        struct table main;
+        bool full;
+};
+
+static struct cop_op *add(struct region *g, struct table *t, uint32_t flags, long nr, uint64_t a, uint64_t b, uint64_t c, uint64_t d,
+                          uint64_t e, uint64_t f)
+{
+        if (t->count == t->max) {
+                g->full = true;
+                t->count = 0; /* caught at the end */
+        }
+        struct cop_op *op = &t->ops[t->count++];
+        *op = (struct cop_op){.nr = (uint32_t)nr, .flags = flags, .arg = {a, b, c, d, e, f}};
+        return op;
+}
+
+static void *put(struct region *g, const void *data, size_t n)
+{
+        char *at = g->data;
+
+        if (n > (size_t)(g->data_end - g->data)) {
+                g->full = true;
+                return g->start;
+        }
+        if (data)
+                memcpy(at, data, n);
+        g->data += (n + 15) & ~15UL;
+        return at;
+}
+#define PTR(p) ((uint64_t)(uintptr_t)(p))
+
+/* ---- where the region can lie ---- */
+
+static bool overlaps(const struct cop_restore *r, const struct img_proc *p, const struct cop_vmas *own, uint64_t start, uint64_t end)
+{
+        for (uint32_t i = 0; i < p->vmas; i++) {
+                const struct img_vma *v = IMG_RECORD(r->image, IMG_VMAS, img_vma, p->first_vma + i);
+                if (v->start < end && v->end > start)
+                        return true;
+        }
+        for (size_t i = 0; i < own->count; i++)
+                if (own->list[i].start < end && own->list[i].end > start)
+                        return true;
+        /* brk and the vdso have room of their own */
+        return (p->mm[4] < end && p->mm[5] + (1ULL << 20) > start) || (p->vdso < end && p->vdso + p->vdso_size > start);
+}
+
+static int find_place(const struct cop_restore *r, const struct img_proc *p, size_t size, uint64_t *ret, struct cop_error *err)
+{
+        struct cop_vmas own = {0};
+        int dir = openat(AT_FDCWD, "/proc/self", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        int ret_code = dir < 0 ? cop_error_errno(err, errno, "opening /proc/self") : cop_procfs_vmas(dir, false, &own, err);
+
+        cop_close(dir);
+        if (ret_code < 0)
+                return ret_code;
+        ret_code = cop_error_set(err, ENOMEM, COP_ERR_start_failed, "no room for the trampoline");
+        for (uint64_t at = 0x10000000000ULL; at < TASK_END - size; at += 0x100000000ULL)
+                if (!overlaps(r, p, &own, at, at + size)) {
+                        *ret = at;
+                        ret_code = 0;
+                        break;
+                }
+        cop_vmas_done(&own);
+        return ret_code;
+}
+
+static size_t count_extents(const struct cop_restore *r, const struct img_proc *p)
+{
+        size_t n = 0;
+
+        for (uint32_t i = 0; i < p->vmas; i++) {
+                const struct img_vma *v = IMG_RECORD(r->image, IMG_VMAS, img_vma, p->first_vma + i);
+                n += v->extents + v->patches;
+        }
+        return n;
+}
+
+static size_t count_signals(const struct cop_restore *r, const struct img_proc *p)
+{
+        size_t n = p->signals + p->timers;
+
+        for (uint32_t i = 0; i < p->threads; i++)
+                n += RESTORE_THREAD(r, p->first_thread + i)->signals;
+        return n;
+}
+
+static int make_region(struct cop_restore *r, const struct img_proc *p, struct region *g, struct cop_error *err)
+{
+        size_t extents = count_extents(r, p), signals = count_signals(r, p);
+        size_t ops = 512 + 10UL * p->vmas + 2 * extents + signals * 3;
+        size_t all = (ops + p->threads * (THREAD_OPS + signals)) * sizeof(struct cop_op);
+        size_t data = extents * sizeof(struct iovec) + p->threads * 8192UL + signals * 256 + p->vmas * 256UL + 65536;
+        uint64_t at = 0;
+        size_t shared = (r->shared_size + 4095) & ~4095UL;
+        size_t size = (shared + 4096 + all + data + 4095) & ~4095UL;
+        int ret = find_place(r, p, size, &at, err);
+
+        if (ret < 0)
+                return ret;
+        char *start = mmap((void *)at, size, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE | MAP_NORESERVE, -1, 0);
+        if (start == MAP_FAILED || mmap(start, shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, r->shared_fd, 0) == MAP_FAILED)
+                return cop_error_errno(err, errno, "making room for the trampoline");
+        memcpy(start + shared, cop_tramp_start, (size_t)(cop_tramp_end - cop_tramp_start));
+        *g = (struct region){.start = start, .size = size};
+        g->main = (struct table){.ops = (struct cop_op *)(start + shared + 4096), .max = ops};
+        g->data = start + shared + 4096 + all;
+        g->data_end = start + size;
+        r->shared->place[r->self].region = PTR(start);
+        r->shared->place[r->self].region_size = size;
+        return 0;
+}
+
+/* ---- areas ---- */
+
+static int protection(uint32_t flags)
+{
+        return (flags & IMG_VMA_READ ? PROT_READ : 0) | (flags & IMG_VMA_WRITE ? PROT_WRITE : 0) | (flags & IMG_VMA_EXEC ? PROT_EXEC : 0);
+}
+
+/* Pieces to be copied, gathered until the file position jumps. */
+struct copies {
+        struct iovec *iov; /* in the region's data */
+        size_t count;
+        uint32_t source;
+        uint64_t offset, bytes;
+        struct img_extent *list; /* owned: all pieces, sorted by position in the page files */
+        size_t total;
+};
+
+static bool mapped(const struct cop_restore *r, const struct img_vma *v, const struct img_extent *e)
+{
+        return v->file == IMG_NONE && e->pages >= COP_RUN_LONG && !(v->flags & (IMG_VMA_GROWSDOWN | IMG_VMA_LOCKED)) &&
+               !(r->request->flags & COP_THAW_COPY);
+}
+
+static void map_area(struct cop_restore *r, struct region *g, const struct img_vma *v, int prot)
+{
+        uint64_t length = v->end - v->start;
+        int flags = MAP_FIXED | (v->flags & IMG_VMA_SHARED ? MAP_SHARED : MAP_PRIVATE) | (v->flags & IMG_VMA_NORESERVE ? MAP_NORESERVE : 0) |
+                    (v->flags & IMG_VMA_GROWSDOWN ? MAP_GROWSDOWN | MAP_STACK : 0);
+        int fd = -1;
+
+        if (v->flags & IMG_VMA_DROPPABLE)
+                flags = MAP_FIXED | MAP_ANONYMOUS | MAP_DROPPABLE_;
+        else if (v->file == IMG_NONE)
+                flags |= MAP_ANONYMOUS;
+        else
+                fd = r->objects[v->file];
+        /* One extent that covers the area makes the anonymous mapping below it unnecessary. */
+        if (v->extents == 1) {
+                const struct img_extent *e = IMG_RECORD(r->image, IMG_EXTENTS, img_extent, v->first_extent);
+                if (e->address == v->start && (uint64_t)e->pages * IMG_PAGE == length && mapped(r, v, e))
+                        return;
+        }
+        struct cop_op *op = add(g, &g->main, COP_OP_EXPECT, SYS_mmap, v->start, length, (uint64_t)prot, (uint64_t)flags, (uint64_t)(int64_t)fd,
+                                v->file == IMG_NONE ? 0 : v->offset);
+        op->expect = (int64_t)v->start;
+}
+
+static void map_extents(struct cop_restore *r, struct region *g, const struct img_vma *v, int prot, struct copies *c)
+{
+        for (uint32_t k = 0; k < v->extents; k++) {
+                const struct img_extent *e = IMG_RECORD(r->image, IMG_EXTENTS, img_extent, v->first_extent + k);
+                if (!mapped(r, v, e)) {
+                        c->list[c->total++] = *e;
+                        continue;
+                }
+                struct cop_op *op = add(g, &g->main, COP_OP_EXPECT, SYS_mmap, e->address, (uint64_t)e->pages * IMG_PAGE, (uint64_t)prot,
+                                        MAP_FIXED | MAP_PRIVATE | MAP_NORESERVE, (uint64_t)r->sources[e->source], e->offset);
+                op->expect = (int64_t)e->address;
+        }
+        for (uint32_t k = 0; k < v->patches; k++)
+                c->list[c->total++] = *IMG_RECORD(r->image, IMG_EXTENTS, img_extent, v->first_patch + k);
+}
+
+static bool copies_into(const struct cop_restore *r, const struct img_vma *v)
+{
+        for (uint32_t k = 0; k < v->extents; k++)
+                if (!mapped(r, v, IMG_RECORD(r->image, IMG_EXTENTS, img_extent, v->first_extent + k)))
+                        return true;
+        return v->patches > 0;
+}
+
+static void flush_copies(struct cop_restore *r, struct region *g, struct copies *c)
+{
+        if (c->count == 0)
+                return;
+        struct cop_op *op = add(g, &g->main, COP_OP_EXPECT, SYS_preadv, (uint64_t)r->sources[c->source], PTR(c->iov), c->count, c->offset, 0, 0);
+        op->expect = (int64_t)c->bytes;
+        c->count = 0;
+}
+
+static int compare_offset(const void *a, const void *b)
+{
+        const struct img_extent *x = a, *y = b;
+
+        if (x->source != y->source)
+                return x->source < y->source ? -1 : 1;
+        return x->offset < y->offset ? -1 : x->offset > y->offset;
+}
+
+static void add_copies(struct cop_restore *r, struct region *g, struct copies *c)
+{
+        qsort(c->list, c->total, sizeof(*c->list), compare_offset);
+        for (size_t i = 0; i < c->total; i++) {
+                const struct img_extent *e = &c->list[i];
+                uint64_t n = (uint64_t)e->pages * IMG_PAGE;
+                if (c->count > 0 && (c->source != e->source || c->offset + c->bytes != e->offset || c->count == 1024 || c->bytes + n > 1U << 30))
+                        flush_copies(r, g, c);
+                if (c->count == 0) {
+                        c->iov = (struct iovec *)g->data;
+                        c->source = e->source;
+                        c->offset = e->offset;
+                        c->bytes = 0;
+                }
+                struct iovec *iov = (struct iovec *)put(g, NULL, sizeof(*iov));
+                *iov = (struct iovec){.iov_base = (void *)(uintptr_t)e->address, .iov_len = n};
+                c->count++;
+                c->bytes += n;
+        }
+        flush_copies(r, g, c);
+}
+
+static void add_hints(struct cop_restore *r, struct region *g, const struct img_vma *v)
+{
+        static const struct {
+                uint32_t flag;
+                int advice;
+        } hints[] = {
+                {IMG_VMA_DONTFORK, MADV_DONTFORK},       {IMG_VMA_DONTDUMP, MADV_DONTDUMP},   {IMG_VMA_WIPEONFORK, MADV_WIPEONFORK},
+                {IMG_VMA_HUGEPAGE, MADV_HUGEPAGE},       {IMG_VMA_NOHUGEPAGE, MADV_NOHUGEPAGE}, {IMG_VMA_MERGEABLE, MADV_MERGEABLE},
+                {IMG_VMA_SEQUENTIAL, MADV_SEQUENTIAL},   {IMG_VMA_RANDOM, MADV_RANDOM},
+        };
+        uint64_t length = v->end - v->start;
+
+        for (size_t i = 0; i < ELEMENTSOF(hints); i++)
+                /* A droppable area has wipe-on-fork and dont-dump by itself. */
+                if (v->flags & hints[i].flag && !(v->flags & IMG_VMA_DROPPABLE))
+                        add(g, &g->main, 0, SYS_madvise, v->start, length, (uint64_t)hints[i].advice, 0, 0, 0);
+        if (v->flags & IMG_VMA_LOCKED)
+                add(g, &g->main, 0, SYS_mlock2, v->start, length, v->flags & IMG_VMA_LOCKONFAULT ? 1 : 0, 0, 0, 0);
+        if (v->name.length)
+                add(g, &g->main, 0, SYS_prctl, 0x53564d41 /* PR_SET_VMA */, 0, v->start, length,
+                    PTR(put(g, cop_restore_string(r, &v->name), v->name.length + 1)), 0);
+}
+
+static int add_memory(struct cop_restore *r, struct region *g, const struct img_proc *p, struct cop_error *err)
+{
+        struct copies c = {0};
+
+        c.list = malloc((count_extents(r, p) + 1) * sizeof(*c.list));
+        if (!c.list)
+                return cop_error_errno(err, ENOMEM, "rebuilding memory");
+        for (uint32_t i = 0; i < p->vmas; i++) {
+                const struct img_vma *v = IMG_RECORD(r->image, IMG_VMAS, img_vma, p->first_vma + i);
+                int prot = protection(v->flags) | (copies_into(r, v) ? PROT_WRITE : 0);
+                map_area(r, g, v, prot);
+                map_extents(r, g, v, prot, &c);
+        }
+        add_copies(r, g, &c);
+        free(c.list);
+        for (uint32_t i = 0; i < p->vmas; i++) {
+                const struct img_vma *v = IMG_RECORD(r->image, IMG_VMAS, img_vma, p->first_vma + i);
+                if (copies_into(r, v) && !(v->flags & IMG_VMA_WRITE))
+                        add(g, &g->main, COP_OP_CHECK, SYS_mprotect, v->start, v->end - v->start, (uint64_t)protection(v->flags), 0, 0, 0);
+                add_hints(r, g, v);
+        }
+        return 0;
+}
+
+static void add_mm(struct cop_restore *r, struct region *g, const struct img_proc *p)
+{
+        struct prctl_mm_map map = {0};
+
+        memcpy(&map, p->mm, sizeof(p->mm));
+        map.auxv = put(g, cop_image_at(r->image, &p->auxv), p->auxv.length);
+        map.auxv_size = p->auxv.length;
+        map.exe_fd = p->exe == IMG_NONE ? (uint32_t)-1 : (uint32_t)r->objects[p->exe];
+        add(g, &g->main, COP_OP_CHECK, SYS_prctl, PR_SET_MM, PR_SET_MM_MAP, PTR(put(g, &map, sizeof(map))), sizeof(map), 0, 0);
+}
+
+/* ---- threads ---- */
+
+static void add_creds(struct cop_restore *r, struct region *g, struct table *t, const struct img_creds *c)
+{
+        struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+        struct __user_cap_data_struct caps[2] = {
+                {(uint32_t)c->effective, (uint32_t)c->permitted, (uint32_t)c->inheritable},
+                {(uint32_t)(c->effective >> 32), (uint32_t)(c->permitted >> 32), (uint32_t)(c->inheritable >> 32)},
+        };
+
+        add(g, t, COP_OP_CHECK, SYS_prctl, PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0, 0);
+        /* Root of a user namespace made with setgroups denied may not; then there were none. */
+        add(g, t, c->groups.length ? COP_OP_CHECK : 0, SYS_setgroups, c->groups.length / 4,
+            PTR(put(g, cop_image_at(r->image, &c->groups), c->groups.length)), 0, 0, 0, 0);
+        add(g, t, COP_OP_CHECK, SYS_setresgid, c->gid[0], c->gid[1], c->gid[2], 0, 0, 0);
+        add(g, t, COP_OP_CHECK, SYS_setresuid, c->uid[0], c->uid[1], c->uid[2], 0, 0, 0);
+        if (c->gid[3] != c->gid[1])
+                add(g, t, 0, SYS_setfsgid, c->gid[3], 0, 0, 0, 0, 0);
+        if (c->uid[3] != c->uid[1])
+                add(g, t, 0, SYS_setfsuid, c->uid[3], 0, 0, 0, 0, 0);
+        for (unsigned cap = 0; cap < 64; cap++)
+                if (!(c->bounding & 1ULL << cap) && prctl(PR_CAPBSET_READ, cap) == 1)
+                        add(g, t, COP_OP_CHECK, SYS_prctl, PR_CAPBSET_DROP, cap, 0, 0, 0, 0);
+        add(g, t, COP_OP_CHECK, SYS_prctl, PR_SET_SECUREBITS, c->securebits, 0, 0, 0, 0);
+        add(g, t, COP_OP_CHECK, SYS_capset, PTR(put(g, &header, sizeof(header))), PTR(put(g, caps, sizeof(caps))), 0, 0, 0, 0);
+        for (unsigned cap = 0; cap < 64; cap++)
+                if (c->ambient & 1ULL << cap)
+                        add(g, t, 0, SYS_prctl, PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, cap, 0, 0, 0);
+        if (c->no_new_privs)
+                add(g, t, COP_OP_CHECK, SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0);
+}
+
+static void add_signals(struct cop_restore *r, struct region *g, struct table *t, pid_t pid, pid_t tid, uint32_t first, uint32_t n)
+{
+        for (uint32_t i = 0; i < n; i++) {
+                const struct img_signal *s = IMG_RECORD(r->image, IMG_SIGNALS, img_signal, first + i);
+                uint64_t sig = (uint64_t) * (const int32_t *)(const void *)s->info;
+                uint64_t info = PTR(put(g, s->info, sizeof(s->info)));
+                if (tid)
+                        add(g, t, COP_OP_CHECK, SYS_rt_tgsigqueueinfo, (uint64_t)pid, (uint64_t)tid, sig, info, 0, 0);
+                else
+                        add(g, t, COP_OP_CHECK, SYS_rt_sigqueueinfo, (uint64_t)pid, sig, info, 0, 0, 0);
+        }
+}
+
+static void add_scheduling(struct region *g, struct table *t, const struct img_thread *th)
+{
+        struct {
+                uint32_t size, policy;
+                uint64_t flags;
+                int32_t nice;
+                uint32_t priority;
+                uint64_t runtime, deadline, period;
+        } attr = {.size = 48, .policy = th->policy, .nice = th->nice};
+
+        /* policy 1 and 2 are real time: priority shows as -1 - rt in stat */
+        if (th->policy == 1 || th->policy == 2)
+                attr.priority = (uint32_t)(-1 - (int32_t)th->priority);
+        if (th->policy != 0 || th->nice != 0)
+                add(g, t, 0, SYS_sched_setattr, 0, PTR(put(g, &attr, sizeof(attr))), 0, 0, 0, 0);
+}
+
+static void add_thread(struct cop_restore *r, struct region *g, struct table *t, const struct img_proc *p, const struct img_thread *th)
+{
+        stack_t ss = {.ss_sp = (void *)th->altstack[0], .ss_flags = (int)th->altstack[1] & ~SS_ONSTACK, .ss_size = th->altstack[2]};
+
+        add(g, t, 0, SYS_prctl, PR_SET_NAME, PTR(put(g, th->comm, sizeof(th->comm))), 0, 0, 0, 0);
+        if (th->robust_list)
+                add(g, t, COP_OP_CHECK, SYS_set_robust_list, th->robust_list, th->robust_len, 0, 0, 0, 0);
+        add(g, t, 0, SYS_set_tid_address, th->tid_address, 0, 0, 0, 0, 0);
+        if (th->rseq)
+                add(g, t, COP_OP_CHECK, SYS_rseq, th->rseq, th->rseq_size, 0, th->rseq_signature, 0, 0);
+        if (th->altstack[2])
+                add(g, t, COP_OP_CHECK, SYS_sigaltstack, PTR(put(g, &ss, sizeof(ss))), 0, 0, 0, 0, 0);
+        if (th->timer_slack != 50000)
+                add(g, t, 0, SYS_prctl, PR_SET_TIMERSLACK, th->timer_slack, 0, 0, 0, 0);
+        add_scheduling(g, t, th);
+        add_creds(r, g, t, &th->creds);
+        if (th->pdeath_signal)
+                add(g, t, 0, SYS_prctl, PR_SET_PDEATHSIG, (uint64_t)th->pdeath_signal, 0, 0, 0, 0);
+        add_signals(r, g, t, p->pid, th->tid, th->first_signal, th->signals);
+}
+
+static void add_threads(struct cop_restore *r, struct region *g, const struct img_proc *p)
+{
+        size_t signals = count_signals(r, p);
+
+        for (uint32_t i = 1; i < p->threads; i++) {
+                const struct img_thread *th = RESTORE_THREAD(r, p->first_thread + i);
+                int32_t tid = th->tid;
+                struct clone_args args = {
+                        .flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM,
+                        .set_tid = PTR(put(g, &tid, sizeof(tid))),
+                        .set_tid_size = 1,
+                };
+                struct table t = {.max = THREAD_OPS + signals};
+                t.ops = g->main.ops + g->main.max + (i - 1) * t.max;
+                add_thread(r, g, &t, p, th);
+                add(g, &t, COP_OP_PARK, 0, 0, 0, 0, 0, 0, 0);
+                struct cop_op *op = add(g, &g->main, COP_OP_EXPECT | COP_OP_CHILD, SYS_clone3, PTR(put(g, &args, sizeof(args))), sizeof(args), 0, 0, 0, 0);
+                op->expect = tid;
+                op->child = PTR(t.ops);
+        }
+}
+
+static void add_timers(struct region *g, const struct img_proc *p)
+{
+        for (unsigned i = 0; i < 3; i++)
+                if (p->itimers[i][2] || p->itimers[i][3])
+                        add(g, &g->main, COP_OP_CHECK, SYS_setitimer, i, PTR(put(g, p->itimers[i], sizeof(p->itimers[i]))), 0, 0, 0, 0);
+}
+
+static void add_limits(struct region *g, const struct img_proc *p)
+{
+        for (unsigned i = 0; i < 16; i++)
+                add(g, &g->main, 0, SYS_prlimit64, 0, i, PTR(put(g, p->rlimits[i], sizeof(p->rlimits[i]))), 0, 0, 0);
+}
+
+static void add_start(struct cop_restore *r, struct region *g, const struct img_proc *p)
+{
+        uint64_t end = PTR(g->start) + g->size;
+
+        if (__rseq_size > 0)
+                add(g, &g->main, 0, SYS_rseq, PTR(__builtin_thread_pointer()) + (uint64_t)__rseq_offset, __rseq_size < 32 ? 32 : __rseq_size,
+                    1 /* RSEQ_FLAG_UNREGISTER */, SIG_RSEQ, 0, 0);
+        add(g, &g->main, COP_OP_CHECK, SYS_munmap, 0, PTR(g->start), 0, 0, 0, 0);
+        add(g, &g->main, COP_OP_CHECK, SYS_munmap, end, TASK_END - end, 0, 0, 0, 0);
+        if (p->vdso)
+                add(g, &g->main, COP_OP_CHECK, SYS_arch_prctl, ARCH_MAP_VDSO_64, p->vdso, 0, 0, 0, 0);
+}
+
+__attribute__((noreturn)) static void jump(const struct region *g, size_t shared)
+{
+        __asm__ volatile("mov %0, %%r12\n\t"
+                         "mov %1, %%r13\n\t"
+                         "jmp *%2\n\t"
+                         :
+                         : "r"(g->main.ops), "r"(g->start), "r"(g->start + shared)
+                         : "r12", "r13", "memory");
+        __builtin_unreachable();
+}
+
+int cop_restore_memory(struct cop_restore *r, struct cop_error *err)
+{
+        const struct img_proc *p = RESTORE_PROC(r, r->self);
+        struct region g = {0};
+        int ret = make_region(r, p, &g, err);
+
+        if (ret < 0)
+                return ret;
+        add_start(r, &g, p);
+        ret = add_memory(r, &g, p, err);
+        if (ret < 0)
+                return ret;
+        add_mm(r, &g, p);
+        add(&g, &g.main, 0, SYS_close_range, (uint64_t)r->base_fd, UINT32_MAX, 0, 0, 0, 0);
+        add_threads(r, &g, p);
+        add_limits(&g, p);
+        add_signals(r, &g, &g.main, p->pid, 0, p->first_signal, p->signals);
+        add_timers(&g, p);
+        add_thread(r, &g, &g.main, p, RESTORE_THREAD(r, p->first_thread));
+        add(&g, &g.main, 0, SYS_prctl, PR_SET_DUMPABLE, p->dumpable == 1 ? 1 : 0, 0, 0, 0, 0);
+        add(&g, &g.main, COP_OP_PARK, 0, 0, 0, 0, 0, 0, 0);
+        if (g.full)
+                return cop_error_set(err, ENOSPC, COP_ERR_internal, "the restore table of process %d is too small", p->pid);
+        jump(&g, (r->shared_size + 4095) & ~4095UL);
+}

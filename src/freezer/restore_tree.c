@@ -1,0 +1,484 @@
+/* Namespaces and the tree: who forks whom, sessions, groups, zombies.
+ *
+ * Sessions.  A process belongs to the session it was born into unless it made its own.  So a child whose session is its
+ * parent's first one (before the parent's setsid) is forked early; one in the parent's present session, or a leader, after.
+ * Anything else was orphaned: its creator is gone and the first process (or a subreaper) adopted it.  Such a process is
+ * forked by the living leader of its session through a short-lived child, whose end gives it to its adopter again; when
+ * the leader is dead, a stand-in with the leader's pid does the same.
+ */
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/futex.h>
+#include <linux/sched.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "freezer/restore.h"
+
+enum { BARRIER_TREE, BARRIER_GROUPS, BARRIER_READY };
+
+static int futex(uint32_t *word, int op, uint32_t value, const struct timespec *timeout)
+{
+        return (int)syscall(SYS_futex, word, op, value, timeout, NULL, 0);
+}
+
+static int failed(struct cop_error *err)
+{
+        return cop_error_set(err, ECANCELED, COP_ERR_start_failed, "another process of the tree could not be rebuilt");
+}
+
+__attribute__((noreturn)) static void report_and_exit(struct cop_restore *r, const struct cop_error *err)
+{
+        uint32_t none = 0;
+
+        if (__atomic_compare_exchange_n(&r->shared->failed, &none, 1, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+                r->shared->error = *err;
+                __atomic_store_n(&r->shared->failed, 2, __ATOMIC_SEQ_CST);
+        }
+        for (int i = 0; i < COP_BARRIERS; i++)
+                futex(&r->shared->barrier[i], FUTEX_WAKE, INT32_MAX, NULL);
+        futex(&r->shared->control.parked, FUTEX_WAKE, INT32_MAX, NULL);
+        _exit(118);
+}
+
+/* Every live process of the tree comes here once per barrier. */
+static int barrier(struct cop_restore *r, int which, struct cop_error *err)
+{
+        uint32_t *word = &r->shared->barrier[which];
+        uint32_t now = __atomic_add_fetch(word, 1, __ATOMIC_SEQ_CST);
+
+        if (now >= r->live)
+                futex(word, FUTEX_WAKE, INT32_MAX, NULL);
+        while ((now = __atomic_load_n(word, __ATOMIC_SEQ_CST)) < r->live) {
+                struct timespec ts = {.tv_sec = 1};
+                if (__atomic_load_n(&r->shared->failed, __ATOMIC_SEQ_CST) || r->shared->control.failed)
+                        return failed(err);
+                futex(word, FUTEX_WAIT, now, &ts);
+        }
+        return 0;
+}
+
+/* ---- forking ---- */
+
+__attribute__((noreturn)) static void become(struct cop_restore *r, uint32_t index, pid_t born_sid);
+
+static pid_t clone_pid(pid_t pid, uint64_t flags, int exit_signal, int cgroup_fd)
+{
+        struct clone_args args = {
+                .flags = flags,
+                .exit_signal = (uint64_t)exit_signal,
+                .set_tid = pid ? (uintptr_t)&pid : 0,
+                .set_tid_size = pid ? 1 : 0,
+                .cgroup = cgroup_fd >= 0 ? (uint64_t)cgroup_fd : 0,
+        };
+
+        return (pid_t)syscall(SYS_clone3, &args, sizeof(args));
+}
+
+static int fork_child(struct cop_restore *r, uint32_t index, pid_t sid, struct cop_error *err)
+{
+        const struct img_proc *p = RESTORE_PROC(r, index);
+        pid_t pid = clone_pid(p->pid, 0, p->exit_signal, -1);
+
+        if (pid == 0)
+                become(r, index, sid);
+        if (pid < 0)
+                return cop_error_errno(err, errno, "making process %d", p->pid);
+        return 0;
+}
+
+static uint32_t find_pid(const struct cop_restore *r, pid_t pid)
+{
+        for (uint32_t i = 0; i < r->image->count[IMG_PROCS]; i++)
+                if (RESTORE_PROC(r, i)->pid == pid)
+                        return i;
+        return IMG_NONE;
+}
+
+/* How a process gets into its session: see the top of the file. */
+enum birth { BIRTH_EARLY, BIRTH_LATE, BIRTH_ORPHAN };
+static enum birth birth_of(const struct cop_restore *r, uint32_t index, pid_t parent_born_sid)
+{
+        const struct img_proc *p = RESTORE_PROC(r, index), *parent = RESTORE_PROC(r, p->parent);
+
+        if (p->sid == p->pid || p->sid == parent->sid)
+                return BIRTH_LATE;
+        if (parent->sid == parent->pid && p->sid == parent_born_sid)
+                return BIRTH_EARLY;
+        return BIRTH_ORPHAN;
+}
+
+/* Forks `index` so that its adopter becomes its parent: through a child that ends at once. */
+static int fork_orphan(struct cop_restore *r, uint32_t index, pid_t stand_in, struct cop_error *err)
+{
+        pid_t middle = clone_pid(stand_in, 0, 0, -1);
+        int status;
+
+        if (middle == 0) {
+                struct cop_error e = COP_ERROR_NULL;
+                if (stand_in && setsid() < 0)
+                        _exit(1);
+                if (fork_child(r, index, RESTORE_PROC(r, index)->sid, &e) < 0)
+                        report_and_exit(r, &e);
+                _exit(0);
+        }
+        if (middle < 0 || waitpid(middle, &status, __WALL) < 0)
+                return cop_error_errno(err, errno, "making the orphaned process %d", RESTORE_PROC(r, index)->pid);
+        return 0;
+}
+
+static int fork_children(struct cop_restore *r, uint32_t self, enum birth when, pid_t born_sid, struct cop_error *err)
+{
+        pid_t sid = when == BIRTH_EARLY ? born_sid : RESTORE_PROC(r, self)->sid;
+
+        for (uint32_t i = self + 1; i < r->image->count[IMG_PROCS]; i++) {
+                if (RESTORE_PROC(r, i)->parent != self || birth_of(r, i, born_sid) != when)
+                        continue;
+                int ret = fork_child(r, i, sid, err);
+                if (ret < 0)
+                        return ret;
+        }
+        return 0;
+}
+
+/* Orphans of this leader's session; those of dead leaders are made by their adopter itself. */
+static int fork_orphans(struct cop_restore *r, uint32_t self, struct cop_error *err)
+{
+        const struct img_proc *me = RESTORE_PROC(r, self);
+
+        for (uint32_t i = 1; i < r->image->count[IMG_PROCS]; i++) {
+                const struct img_proc *p = RESTORE_PROC(r, i);
+                /* Whether the parent was born into p's session can only be told where it is itself: parents of orphans
+                 * are the first process or subreapers, which are not. */
+                if (birth_of(r, i, 0) != BIRTH_ORPHAN || (p->sid == 0 && RESTORE_PROC(r, p->parent)->parent == IMG_NONE))
+                        continue;
+                bool mine = p->sid == me->pid && me->sid == me->pid;
+                bool leaderless = p->parent == self && find_pid(r, p->sid) == IMG_NONE;
+                int ret = 0;
+                if (mine || leaderless)
+                        ret = fork_orphan(r, i, leaderless ? p->sid : 0, err);
+                if (ret < 0)
+                        return ret;
+        }
+        return 0;
+}
+
+/* ---- one process ---- */
+
+__attribute__((noreturn)) static void become_zombie(struct cop_restore *r, const struct img_proc *p)
+{
+        if (p->pid == p->sid)
+                setsid();
+        else if (p->pgid > 0)
+                setpgid(0, p->pgid);
+        prctl(PR_SET_NAME, cop_restore_string(r, &p->comm));
+        if (WIFSIGNALED(p->exit_status)) {
+                int sig = WTERMSIG(p->exit_status);
+                struct rlimit none = {0, 0};
+                sigset_t set;
+                setrlimit(RLIMIT_CORE, &none);
+                signal(sig, SIG_DFL);
+                raise(sig);
+                sigemptyset(&set);
+                sigaddset(&set, sig);
+                sigprocmask(SIG_UNBLOCK, &set, NULL);
+        }
+        _exit(WEXITSTATUS(p->exit_status));
+}
+
+/* Zombie children must be dead, and their SIGCHLD forgotten, before the frozen signals are put back. */
+static void await_zombies(struct cop_restore *r, uint32_t self)
+{
+        struct timespec now = {0};
+        sigset_t set;
+
+        for (uint32_t i = self + 1; i < r->image->count[IMG_PROCS]; i++) {
+                const struct img_proc *p = RESTORE_PROC(r, i);
+                siginfo_t info;
+                if (p->parent == self && p->state == IMG_ZOMBIE)
+                        waitid(P_PID, (id_t)p->pid, &info, WEXITED | WNOWAIT | __WALL);
+        }
+        sigemptyset(&set);
+        sigaddset(&set, SIGCHLD);
+        while (sigtimedwait(&set, NULL, &now) > 0)
+                ;
+}
+
+static int join_groups(struct cop_restore *r, const struct img_proc *p, struct cop_error *err)
+{
+        if (p->pid == p->pgid && p->pid != p->sid && setpgid(0, 0) < 0)
+                return cop_error_errno(err, errno, "making the process group %d", p->pgid);
+        int ret = barrier(r, BARRIER_GROUPS, err);
+        if (ret < 0)
+                return ret;
+        if (p->pgid > 0 && p->pid != p->pgid && getpgrp() != p->pgid && setpgid(0, p->pgid) < 0) {
+                /* The group's leader is gone: a stand-in holds its pid while we join. */
+                pid_t stand_in = clone_pid(p->pgid, 0, 0, -1);
+                if (stand_in == 0) {
+                        setpgid(0, 0);
+                        pause();
+                        _exit(0);
+                }
+                if (stand_in < 0 && errno != EEXIST)
+                        return cop_error_errno(err, errno, "making the process group %d", p->pgid);
+                int done = -1;
+                for (int i = 0; i < 2000 && done < 0; i++) {
+                        setpgid(stand_in, stand_in);
+                        done = setpgid(0, p->pgid);
+                        if (done < 0)
+                                usleep(100);
+                }
+                int saved = errno;
+                if (stand_in > 0) {
+                        kill(stand_in, SIGKILL);
+                        waitpid(stand_in, NULL, __WALL);
+                }
+                if (done < 0)
+                        return cop_error_errno(err, saved, "joining the process group %d", p->pgid);
+        }
+        return 0;
+}
+
+static int restore_identity(struct cop_restore *r, const struct img_proc *p, struct cop_error *err)
+{
+        char text[16];
+
+        umask((mode_t)p->umask);
+        if (strcmp(cop_restore_string(r, &p->root), "/") != 0 && chroot(cop_restore_string(r, &p->root)) < 0)
+                return cop_error_errno(err, errno, "entering the root %s of process %d", cop_restore_string(r, &p->root), p->pid);
+        if (chdir(cop_restore_string(r, &p->cwd)) < 0)
+                return cop_error_errno(err, errno, "entering the folder %s of process %d", cop_restore_string(r, &p->cwd), p->pid);
+        if (p->subreaper)
+                prctl(PR_SET_CHILD_SUBREAPER, 1);
+        if (p->thp_disable)
+                prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
+        if (p->oom_score_adj != 0) {
+                snprintf(text, sizeof(text), "%d", p->oom_score_adj);
+                (void)cop_write_kernel_file(AT_FDCWD, "/proc/self/oom_score_adj", text, NULL); /* lowering may need rights */
+        }
+        const char *actions = cop_image_at(r->image, &p->sigactions);
+        for (long sig = 1; sig <= 64; sig++) {
+                if (sig == SIGKILL || sig == SIGSTOP)
+                        continue;
+                if (syscall(SYS_rt_sigaction, sig, actions + (sig - 1) * 32, NULL, 8) < 0)
+                        return cop_error_errno(err, errno, "setting signal %ld of process %d", sig, p->pid);
+        }
+        return 0;
+}
+
+static int run_stub(struct cop_restore *r, uint32_t index, pid_t born_sid, struct cop_error *err)
+{
+        const struct img_proc *p = RESTORE_PROC(r, index);
+        int ret = fork_children(r, index, BIRTH_EARLY, born_sid, err);
+
+        r->self = index;
+        if (ret == 0 && p->sid == p->pid && getsid(0) != p->pid && setsid() < 0)
+                ret = cop_error_errno(err, errno, "making the session %d", p->sid);
+        if (ret == 0 && p->subreaper)
+                prctl(PR_SET_CHILD_SUBREAPER, 1);
+        if (ret == 0)
+                ret = fork_children(r, index, BIRTH_LATE, born_sid, err);
+        if (ret == 0)
+                ret = fork_orphans(r, index, err);
+        if (ret == 0)
+                ret = barrier(r, BARRIER_TREE, err);
+        if (ret == 0)
+                ret = join_groups(r, p, err);
+        await_zombies(r, index);
+        if (ret == 0)
+                ret = cop_restore_descriptors(r, err);
+        if (ret == 0)
+                ret = restore_identity(r, p, err);
+        /* From here on nobody needs another's descriptors or pids. */
+        if (ret == 0)
+                ret = barrier(r, BARRIER_READY, err);
+        if (ret == 0)
+                ret = cop_restore_memory(r, err);
+        return ret;
+}
+
+static void become(struct cop_restore *r, uint32_t index, pid_t born_sid)
+{
+        const struct img_proc *p = RESTORE_PROC(r, index);
+        struct cop_error err = COP_ERROR_NULL;
+
+        if (p->state == IMG_ZOMBIE)
+                become_zombie(r, p);
+        int ret = run_stub(r, index, born_sid, &err);
+        if (ret == 0)
+                cop_error_set(&err, EIO, COP_ERR_internal, "process %d came back from the trampoline", p->pid);
+        report_and_exit(r, &err);
+}
+
+/* ---- the first process ---- */
+
+static int move_descriptors(struct cop_restore *r, struct cop_error *err)
+{
+        struct rlimit limit;
+
+        if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+                rlim_t want = (rlim_t)r->base_fd + r->image->count[IMG_FILES] * 2 + 1024;
+                limit.rlim_cur = MAX_OF(limit.rlim_max, want);
+                limit.rlim_max = MAX_OF(limit.rlim_max, want);
+                if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
+                        return cop_error_errno(err, errno, "raising the descriptor limit");
+        }
+        r->objects = malloc((r->image->count[IMG_FILES] + 1) * sizeof(int));
+        r->sources = malloc(r->image->count[IMG_SOURCES] * sizeof(int));
+        if (!r->objects || !r->sources)
+                return cop_error_errno(err, ENOMEM, "rebuilding descriptors");
+        for (uint32_t i = 0; i < r->image->count[IMG_FILES]; i++)
+                r->objects[i] = -EBADF;
+        for (uint32_t i = 0; i < r->image->count[IMG_SOURCES]; i++) {
+                r->sources[i] = cop_restore_move_high(r, r->image->source_fds[i]);
+                if (r->sources[i] < 0)
+                        return cop_error_errno(err, -r->sources[i], "moving descriptors");
+        }
+        r->shared_fd = cop_restore_move_high(r, r->shared_fd);
+        for (uint32_t i = 0; i < r->image->count[IMG_FILES]; i++) {
+                const struct img_file *f = RESTORE_FILE(r, i);
+                if (f->kind != IMG_FILE_EXTERNAL)
+                        continue;
+                for (size_t k = 0; k < r->request->external_count; k++)
+                        if (strcmp(r->request->externals[k].name, cop_restore_string(r, &f->path)) == 0)
+                                r->objects[i] = fcntl(r->request->externals[k].fd, F_DUPFD_CLOEXEC, r->base_fd);
+                if (r->objects[i] < 0)
+                        return cop_error_set(err, EINVAL, COP_ERR_bad_request, "the image needs the external descriptor \"%s\"",
+                                             cop_restore_string(r, &f->path));
+        }
+        close_range(0, (unsigned)r->base_fd - 1, 0);
+        return 0;
+}
+
+static void start_names(struct cop_restore *r)
+{
+        const struct img_tree *t = IMG_RECORD(r->image, IMG_TREE, img_tree, 0);
+
+        if (r->new_uts) {
+                (void)!sethostname(cop_restore_string(r, &t->hostname), t->hostname.length);
+                (void)!setdomainname(cop_restore_string(r, &t->domainname), t->domainname.length);
+        }
+}
+
+__attribute__((noreturn)) static void first_process(struct cop_restore *r)
+{
+        struct cop_error err = COP_ERROR_NULL;
+        int ret = 0;
+
+        start_names(r);
+        if (r->request->setup)
+                ret = r->request->setup(r->request->userdata, &err);
+        if (ret == 0)
+                ret = move_descriptors(r, &err);
+        if (ret == 0)
+                ret = cop_restore_objects(r, &err);
+        if (ret < 0)
+                report_and_exit(r, &err);
+        become(r, 0, 0);
+}
+
+/* ---- namespaces, in the helper ---- */
+
+static int write_time_offsets(struct cop_restore *r, struct cop_error *err)
+{
+        const struct img_tree *t = IMG_RECORD(r->image, IMG_TREE, img_tree, 0);
+        struct timespec mono, boot;
+        char text[128];
+        _cleanup_close_ int fd = -EBADF;
+
+        if (unshare(CLONE_NEWTIME) < 0)
+                return cop_error_errno(err, errno, "making a time namespace");
+        /* Offsets are relative to the host's clocks; the engine may itself live in a time namespace with offsets: then
+         * the values the helper sees are the base. */
+        clock_gettime(CLOCK_MONOTONIC, &mono);
+        clock_gettime(CLOCK_BOOTTIME, &boot);
+        int64_t dm = (int64_t)t->monotonic_ns - (mono.tv_sec * 1000000000LL + mono.tv_nsec);
+        int64_t db = (int64_t)t->boottime_ns - (boot.tv_sec * 1000000000LL + boot.tv_nsec);
+        int64_t ms = dm / 1000000000, mn = dm % 1000000000, bs = db / 1000000000, bn = db % 1000000000;
+        if (mn < 0) {
+                mn += 1000000000;
+                ms--;
+        }
+        if (bn < 0) {
+                bn += 1000000000;
+                bs--;
+        }
+        snprintf(text, sizeof(text), "monotonic %lld %lld\nboottime %lld %lld\n", (long long)ms, (long long)mn, (long long)bs, (long long)bn);
+        fd = open("/proc/self/timens_offsets", O_WRONLY | O_CLOEXEC);
+        if (fd < 0 || write(fd, text, strlen(text)) < 0)
+                return cop_error_errno(err, errno, "setting the clocks of the time namespace");
+        return 0;
+}
+
+static int enter(int fd, int type, const char *name, struct cop_error *err)
+{
+        if (fd >= 0 && setns(fd, type) < 0)
+                return cop_error_errno(err, errno, "entering the %s namespace", name);
+        return 0;
+}
+
+static int enter_namespaces(struct cop_restore *r, struct cop_error *err)
+{
+        const struct cop_thaw_namespaces *ns = &r->request->namespaces;
+        int fresh = (ns->mount_fd < 0 ? CLONE_NEWNS : 0) | (ns->net_fd < 0 ? CLONE_NEWNET : 0) | (ns->ipc_fd < 0 ? CLONE_NEWIPC : 0) |
+                    (ns->uts_fd < 0 ? CLONE_NEWUTS : 0) | (ns->cgroup_fd < 0 ? CLONE_NEWCGROUP : 0);
+        /* /proc here is still the engine's: the offsets file must be written before its mount namespace is left. */
+        int ret = enter(ns->user_fd, CLONE_NEWUSER, "user", err);
+
+        r->new_uts = ns->uts_fd < 0;
+        if (ret == 0 && ns->user_fd >= 0 && (setgroups(0, NULL), setresgid(0, 0, 0) < 0 || setresuid(0, 0, 0) < 0))
+                ret = cop_error_errno(err, errno, "becoming root of the user namespace");
+        prctl(PR_SET_DUMPABLE, 1); /* cleared by the change; /proc/self would belong to nobody */
+        if (ret == 0)
+                ret = write_time_offsets(r, err);
+        if (ret == 0)
+                ret = enter(ns->net_fd, CLONE_NEWNET, "network", err);
+        if (ret == 0)
+                ret = enter(ns->ipc_fd, CLONE_NEWIPC, "ipc", err);
+        if (ret == 0)
+                ret = enter(ns->uts_fd, CLONE_NEWUTS, "uts", err);
+        if (ret == 0)
+                ret = enter(ns->cgroup_fd, CLONE_NEWCGROUP, "cgroup", err);
+        if (ret == 0)
+                ret = enter(ns->mount_fd, CLONE_NEWNS, "mount", err);
+        if (ret == 0 && fresh && unshare(fresh) < 0)
+                ret = cop_error_errno(err, errno, "making namespaces");
+        if (ret == 0 && r->request->root_fd >= 0 && (fchdir(r->request->root_fd) < 0 || chroot(".") < 0))
+                ret = cop_error_errno(err, errno, "entering the root folder");
+        return ret;
+}
+
+int cop_restore_start(struct cop_restore *r, struct cop_error *err)
+{
+        sigset_t all;
+        int ret;
+
+        sigfillset(&all);
+        sigprocmask(SIG_SETMASK, &all, NULL);
+        prctl(PR_SET_DUMPABLE, 1);
+        ret = enter_namespaces(r, err);
+        if (ret < 0)
+                report_and_exit(r, err);
+        uint64_t flags = CLONE_NEWPID | CLONE_PARENT | (r->request->cgroup_fd >= 0 ? CLONE_INTO_CGROUP : 0);
+        pid_t pid = clone_pid(0, flags, 0, r->request->cgroup_fd);
+        if (pid == 0)
+                first_process(r);
+        if (pid < 0) {
+                cop_error_errno(err, errno, "making the first process");
+                report_and_exit(r, err);
+        }
+        r->shared->root_pid = (uint32_t)pid;
+        _exit(0);
+}

@@ -1,0 +1,347 @@
+/* The engine's side of a thaw: forks the helper, waits until every thread has parked, gives registers, lets go. */
+#include <elf.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "freezer/freezer.h"
+#include "freezer/restore.h"
+#include "freezer/tracee.h"
+
+#define THAW_TIMEOUT (30 * USEC_PER_SEC)
+
+struct thaw_thread {
+        pid_t tid; /* here */
+        uint32_t proc, thread;
+        bool seized;
+};
+
+struct thaw {
+        struct cop_restore restore;
+        struct cop_image *image;  /* owned */
+        struct thaw_thread *threads; /* owned */
+        size_t thread_count;
+        pid_t root;
+        int pidfd, pidns_fd;
+        uint64_t syscall_offset; /* of a syscall instruction in the vdso */
+};
+
+static uint64_t find_syscall_offset(void)
+{
+        const unsigned char *vdso = (const unsigned char *)getauxval(AT_SYSINFO_EHDR);
+
+        for (size_t i = 0; vdso && i < 8192 - 1; i++)
+                if (vdso[i] == 0x0f && vdso[i + 1] == 0x05)
+                        return i;
+        return 0;
+}
+
+static int make_shared(struct thaw *t, struct cop_error *err)
+{
+        struct cop_restore *r = &t->restore;
+        int fd = (int)syscall(SYS_memfd_create, "coppice-thaw", MFD_CLOEXEC);
+
+        r->shared_fd = fd;
+        r->shared_size = sizeof(*r->shared) + r->image->count[IMG_PROCS] * sizeof(r->shared->place[0]);
+        if (fd < 0 || ftruncate(fd, (off_t)r->shared_size) < 0)
+                return cop_error_errno(err, errno, "making shared memory");
+        void *map = mmap(NULL, r->shared_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        if (map == MAP_FAILED)
+                return cop_error_errno(err, errno, "making shared memory");
+        r->shared = map;
+        return 0;
+}
+
+/* ---- waiting ---- */
+
+static int reported(struct thaw *t, struct cop_error *err)
+{
+        struct cop_restore_shared *s = t->restore.shared;
+
+        for (int i = 0; i < 1000 && __atomic_load_n(&s->failed, __ATOMIC_SEQ_CST) == 1; i++)
+                usleep(100);
+        if (s->failed == 2) {
+                if (err)
+                        *err = s->error;
+                return -s->error.errnum;
+        }
+        return 0;
+}
+
+static int describe_failed_op(struct thaw *t, struct cop_error *err)
+{
+        const struct cop_tramp_control *c = &t->restore.shared->control;
+        uint32_t index = 0;
+
+        for (uint32_t i = 0; i < t->image->count[IMG_PROCS]; i++) {
+                const struct cop_restore_place *p = &t->restore.shared->place[i];
+                if (c->failed_op >= p->region && c->failed_op < p->region + p->region_size)
+                        index = i;
+        }
+        uint64_t offset = c->failed_op - t->restore.shared->place[index].region;
+        const struct img_proc *p = IMG_RECORD(t->image, IMG_PROCS, img_proc, index);
+        if (c->failed_result < 0 && c->failed_result > -4096)
+                return cop_error_set(err, (int)-c->failed_result, COP_ERR_start_failed,
+                                     "rebuilding process %d: system call %d at +%#llx of the table failed: %s", p->pid,
+                                     (int)t->restore.shared->control.failed_nr, (unsigned long long)offset,
+                                     strerror((int)-c->failed_result));
+        return cop_error_set(err, EIO, COP_ERR_start_failed, "rebuilding process %d: step at +%#llx of the table gave %#llx", p->pid,
+                             (unsigned long long)offset, (unsigned long long)c->failed_result);
+}
+
+static int check_failed(struct thaw *t, struct cop_error *err)
+{
+        int r = reported(t, err);
+
+        if (r < 0)
+                return r;
+        if (__atomic_load_n(&t->restore.shared->control.failed, __ATOMIC_SEQ_CST))
+                return describe_failed_op(t, err);
+        return 0;
+}
+
+static int start_helper(struct thaw *t, struct cop_error *err)
+{
+        pid_t helper = fork();
+        int status;
+
+        if (helper == 0) {
+                struct cop_error e = COP_ERROR_NULL;
+                cop_restore_start(&t->restore, &e);
+                _exit(1);
+        }
+        if (helper < 0 || waitpid(helper, &status, __WALL) < 0)
+                return cop_error_errno(err, errno, "starting a thaw");
+        int r = check_failed(t, err);
+        if (r < 0)
+                return r;
+        t->root = (pid_t)t->restore.shared->root_pid;
+        if (t->root <= 0)
+                return cop_error_set(err, EIO, COP_ERR_start_failed, "the thaw's helper ended (status %#x)", status);
+        t->pidfd = (int)syscall(SYS_pidfd_open, t->root, 0);
+        return t->pidfd < 0 ? cop_error_errno(err, errno, "opening the first process") : 0;
+}
+
+static int wait_parked(struct thaw *t, usec_t timeout, struct cop_error *err)
+{
+        uint32_t *word = &t->restore.shared->control.parked;
+        uint32_t want = t->image->count[IMG_THREADS], now;
+        usec_t deadline = cop_usec_add(cop_now(CLOCK_MONOTONIC), timeout);
+
+        while ((now = __atomic_load_n(word, __ATOMIC_SEQ_CST)) < want) {
+                struct timespec ts = {.tv_nsec = 20000000};
+                siginfo_t info = {0};
+                syscall(SYS_futex, word, FUTEX_WAIT, now, &ts, NULL, 0);
+                int r = check_failed(t, err);
+                if (r < 0)
+                        return r;
+                if (waitid(P_PID, (id_t)t->root, &info, WEXITED | WNOHANG | WNOWAIT | __WALL) == 0 && info.si_pid == t->root) {
+                        r = check_failed(t, err);
+                        return r < 0 ? r : cop_error_set(err, EIO, COP_ERR_start_failed, "the first process ended while it was rebuilt (%s %d)",
+                                                         info.si_code == CLD_EXITED ? "status" : "signal", info.si_status);
+                }
+                if (cop_now(CLOCK_MONOTONIC) > deadline)
+                        return cop_error_set(err, ETIMEDOUT, COP_ERR_start_failed, "the tree was not rebuilt in time (%u of %u threads)", now, want);
+        }
+        return 0;
+}
+
+/* ---- registers ---- */
+
+static int find_threads(struct thaw *t, struct cop_error *err)
+{
+        char path[64];
+
+        snprintf(path, sizeof(path), "/proc/%d/ns/pid", t->root);
+        t->pidns_fd = open(path, O_RDONLY | O_CLOEXEC);
+        t->threads = calloc(t->image->count[IMG_THREADS], sizeof(*t->threads));
+        if (t->pidns_fd < 0 || !t->threads)
+                return cop_error_errno(err, errno, "opening the pid namespace");
+        for (uint32_t i = 0; i < t->image->count[IMG_PROCS]; i++) {
+                const struct img_proc *p = IMG_RECORD(t->image, IMG_PROCS, img_proc, i);
+                for (uint32_t k = 0; k < p->threads; k++) {
+                        pid_t tid = IMG_RECORD(t->image, IMG_THREADS, img_thread, p->first_thread + k)->tid;
+                        struct thaw_thread *th = &t->threads[t->thread_count++];
+                        *th = (struct thaw_thread){.tid = cop_pid_outside(t->pidns_fd, tid), .proc = i, .thread = p->first_thread + k};
+                        if (th->tid == 0)
+                                return cop_error_set(err, ESRCH, COP_ERR_start_failed, "thread %d is not there", tid);
+                }
+        }
+        return 0;
+}
+
+static int seize_all(struct thaw *t, struct cop_error *err)
+{
+        for (size_t i = 0; i < t->thread_count; i++) {
+                struct thaw_thread *th = &t->threads[i];
+                if (ptrace(PTRACE_SEIZE, th->tid, 0, 0) < 0 || ptrace(PTRACE_INTERRUPT, th->tid, 0, 0) < 0)
+                        return cop_error_errno(err, errno, "seizing thread %d", th->tid);
+                th->seized = true;
+        }
+        for (size_t i = 0; i < t->thread_count; i++) {
+                int status, r = cop_wait_task(t->threads[i].tid, &status);
+                if (r < 0 || !WIFSTOPPED(status))
+                        return cop_error_set(err, ESRCH, COP_ERR_start_failed, "thread %d ended", t->threads[i].tid);
+        }
+        return 0;
+}
+
+/* The trampoline's region goes by a system call made from the vdso, the one place that stays. */
+static int unmap_region(struct thaw *t, const struct thaw_thread *th, struct cop_error *err)
+{
+        const struct img_proc *ip = IMG_RECORD(t->image, IMG_PROCS, img_proc, th->proc);
+        const struct cop_restore_place *place = &t->restore.shared->place[th->proc];
+        struct cop_task task = {.tid = th->tid};
+        uint64_t arg[6] = {place->region, place->region_size};
+        struct cop_proc p = {.syscall_insn = ip->vdso_text + t->syscall_offset};
+        int64_t result;
+        int r;
+
+        if (ptrace(PTRACE_GETREGS, th->tid, 0, &task.regs) < 0)
+                return cop_error_errno(err, errno, "reading registers");
+        r = cop_remote_syscall(&p, &task, SYS_munmap, arg, &result, err);
+        if (r == 0 && result != 0)
+                r = cop_error_errno(err, (int)-result, "unmapping the trampoline");
+        return r;
+}
+
+static int write_registers(struct thaw *t, const struct thaw_thread *th, struct cop_error *err)
+{
+        const struct img_thread *it = IMG_RECORD(t->image, IMG_THREADS, img_thread, th->thread);
+        struct user_regs_struct regs = it->regs;
+        struct iovec iov = {.iov_base = (void *)(uintptr_t)cop_image_at(t->image, &it->xstate), .iov_len = it->xstate.length};
+        uint64_t mask = it->sigmask;
+
+        if (ptrace(PTRACE_SETREGSET, th->tid, NT_X86_XSTATE, &iov) < 0)
+                return cop_error_errno(err, errno, "writing the vector state of thread %d", it->tid);
+        if (ptrace(PTRACE_SETREGS, th->tid, 0, &regs) < 0 ||
+            ptrace((enum __ptrace_request)PTRACE_SETSIGMASK, th->tid, 8, &mask) < 0)
+                return cop_error_errno(err, errno, "writing the registers of thread %d", it->tid);
+        return 0;
+}
+
+static int give_registers(struct thaw *t, struct cop_error *err)
+{
+        int r = 0;
+
+        for (size_t i = 0; r == 0 && i < t->thread_count; i++)
+                if (i == 0 || t->threads[i].proc != t->threads[i - 1].proc)
+                        r = unmap_region(t, &t->threads[i], err);
+        for (size_t i = 0; r == 0 && i < t->thread_count; i++)
+                r = write_registers(t, &t->threads[i], err);
+        return r;
+}
+
+static void let_go(struct thaw *t)
+{
+        for (uint32_t i = 0; i < t->image->count[IMG_PROCS]; i++) {
+                const struct img_proc *p = IMG_RECORD(t->image, IMG_PROCS, img_proc, i);
+                if (p->state == IMG_STOPPED) {
+                        pid_t pid = cop_pid_outside(t->pidns_fd, p->pid);
+                        if (pid > 0)
+                                kill(pid, p->stop_signal ? p->stop_signal : SIGSTOP);
+                }
+        }
+        for (size_t i = t->thread_count; i-- > 0;) {
+                ptrace(PTRACE_DETACH, t->threads[i].tid, 0, 0);
+                t->threads[i].seized = false;
+        }
+}
+
+static void kill_tree(struct thaw *t)
+{
+        int status;
+
+        if (t->root <= 0)
+                t->root = (pid_t)t->restore.shared->root_pid;
+        if (t->root <= 0)
+                return;
+        kill(t->root, SIGKILL);
+        for (size_t i = t->thread_count; i-- > 0;) /* tracees must be reaped for the namespace to end */
+                if (t->threads[i].seized && t->threads[i].tid != t->root) {
+                        kill(t->threads[i].tid, SIGKILL);
+                        (void)cop_wait_task(t->threads[i].tid, &status);
+                }
+        (void)cop_wait_task(t->root, &status);
+}
+
+static void thaw_done(struct thaw *t)
+{
+        if (t->restore.shared)
+                munmap(t->restore.shared, t->restore.shared_size);
+        cop_close(t->restore.shared_fd);
+        cop_close(t->pidfd);
+        cop_close(t->pidns_fd);
+        free(t->threads);
+        cop_image_free(t->image);
+}
+
+int cop_thaw(const struct cop_thaw_request *request, struct cop_thaw_result *ret, struct cop_error *err)
+{
+        struct thaw t = {.pidfd = -EBADF, .pidns_fd = -EBADF};
+        struct cop_thaw_result res = {.pidfd = -EBADF, .watch_fd = -EBADF};
+        usec_t begin = cop_now(CLOCK_MONOTONIC), last = begin;
+        int r;
+
+#define STAGE(n)                                       \
+        do {                                           \
+                usec_t now = cop_now(CLOCK_MONOTONIC); \
+                res.stage[n] = now - last;             \
+                last = now;                            \
+        } while (0)
+        t.restore.shared_fd = -EBADF;
+        r = cop_image_open(request->image_dir_fd, true, &t.image, err);
+        if (r < 0)
+                return cop_error_wrap(err, r, "thawing");
+        t.restore.request = request;
+        t.restore.image = t.image;
+        t.syscall_offset = find_syscall_offset();
+        t.restore.base_fd = (int)IMG_RECORD(t.image, IMG_TREE, img_tree, 0)->max_fd + 1;
+        if (t.restore.base_fd < 64)
+                t.restore.base_fd = 64;
+        for (uint32_t i = 0; i < t.image->count[IMG_PROCS]; i++)
+                t.restore.live += IMG_RECORD(t.image, IMG_PROCS, img_proc, i)->state != IMG_ZOMBIE;
+        r = make_shared(&t, err);
+        STAGE(0);
+        if (r == 0)
+                r = start_helper(&t, err);
+        STAGE(1);
+        if (r == 0)
+                r = wait_parked(&t, request->timeout ? request->timeout : THAW_TIMEOUT, err);
+        STAGE(4);
+        if (r == 0)
+                r = find_threads(&t, err);
+        if (r == 0)
+                r = seize_all(&t, err);
+        STAGE(5);
+        if (r == 0)
+                r = give_registers(&t, err);
+        STAGE(6);
+        if (r == 0) {
+                let_go(&t);
+                res.root = t.root;
+                res.pidfd = TAKE_FD(t.pidfd);
+                res.processes = t.image->count[IMG_PROCS];
+                res.threads = t.image->count[IMG_THREADS];
+                STAGE(7);
+                res.total = last - begin;
+                *ret = res;
+        } else if (t.restore.shared)
+                kill_tree(&t);
+#undef STAGE
+        thaw_done(&t);
+        return r < 0 ? cop_error_wrap(err, r, "thawing") : 0;
+}

@@ -1,0 +1,610 @@
+#include "freezer/tracee.h"
+
+#include <elf.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fs.h"
+#include "freezer/procfs.h"
+
+#ifndef NS_GET_PID_FROM_PIDNS
+#define NS_GET_PID_FROM_PIDNS _IOR(0xb7, 0x6, int)
+#define NS_GET_PID_IN_PIDNS   _IOR(0xb7, 0x8, int)
+#endif
+
+#define STOP_TIMEOUT (10 * USEC_PER_SEC)
+#define TASKS_MAX    32768
+
+pid_t cop_pid_inside(int pidns_fd, pid_t pid)
+{
+        int r = ioctl(pidns_fd, NS_GET_PID_IN_PIDNS, pid);
+
+        return r > 0 ? r : 0;
+}
+
+pid_t cop_pid_outside(int pidns_fd, pid_t nspid)
+{
+        int r = ioctl(pidns_fd, NS_GET_PID_FROM_PIDNS, nspid);
+
+        return r > 0 ? r : 0;
+}
+
+int cop_mem_read(const struct cop_proc *p, uint64_t address, void *buf, size_t n)
+{
+        ssize_t r = pread(p->mem_fd, buf, n, (off_t)address);
+
+        return r == (ssize_t)n ? 0 : r < 0 ? -errno : -EFAULT;
+}
+
+int cop_mem_write(const struct cop_proc *p, uint64_t address, const void *buf, size_t n)
+{
+        ssize_t r = pwrite(p->mem_fd, buf, n, (off_t)address);
+
+        return r == (ssize_t)n ? 0 : r < 0 ? -errno : -EFAULT;
+}
+
+int cop_wait_task(pid_t tid, int *ret_status)
+{
+        for (;;) {
+                pid_t r = waitpid(tid, ret_status, __WALL);
+                if (r == tid)
+                        return 0;
+                if (r < 0 && errno != EINTR)
+                        return -errno;
+        }
+}
+
+/* ---- finding the tree ---- */
+
+static struct cop_proc *add_proc(struct cop_tree *tree, pid_t pid, uint32_t parent)
+{
+        struct cop_proc *bigger = reallocarray(tree->procs, tree->count + 1, sizeof(*bigger));
+        char path[32];
+
+        if (!bigger)
+                return NULL;
+        tree->procs = bigger;
+        struct cop_proc *p = &tree->procs[tree->count];
+        *p = (struct cop_proc){.pid = pid, .parent = parent, .pidfd = -EBADF, .mem_fd = -EBADF};
+        snprintf(path, sizeof(path), "/proc/%d", pid);
+        p->dir_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        p->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+        tree->count++;
+        return p;
+}
+
+static struct cop_task *find_task(struct cop_proc *p, pid_t tid)
+{
+        for (size_t i = 0; i < p->task_count; i++)
+                if (p->tasks[i].tid == tid)
+                        return &p->tasks[i];
+        return NULL;
+}
+
+static int seize(struct cop_tree *tree, struct cop_proc *p, pid_t tid, struct cop_error *err)
+{
+        struct cop_task *bigger = reallocarray(p->tasks, p->task_count + 1, sizeof(*bigger));
+        struct cop_procfs_stat st;
+        struct cop_procfs_status status;
+
+        if (!bigger)
+                return cop_error_errno(err, ENOMEM, "stopping");
+        p->tasks = bigger;
+        p->tasks[p->task_count] = (struct cop_task){.tid = tid};
+        if (ptrace(PTRACE_SEIZE, tid, 0, 0) < 0) {
+                if (errno == ESRCH)
+                        return 0; /* gone meanwhile; the next pass tells */
+                int saved = errno;
+                if (tid == p->pid && cop_procfs_stat(p->dir_fd, &st, NULL) == 0 && st.state == 'Z') {
+                        p->zombie = true;
+                        return 0;
+                }
+                if (cop_procfs_status(p->dir_fd, &status, NULL) == 0 && status.tracer > 0)
+                        return cop_error_set(err, EBUSY, COP_ERR_not_freezable,
+                                             "pid %d (%s) is traced by another process (a debugger or strace): cannot be frozen",
+                                             cop_pid_inside(tree->pidns_fd, p->pid), p->comm);
+                return cop_error_errno(err, saved, "seizing thread %d of pid %d (%s)", tid, p->pid, p->comm);
+        }
+        p->tasks[p->task_count].seized = true;
+        p->task_count++;
+        if (ptrace(PTRACE_INTERRUPT, tid, 0, 0) < 0 && errno != ESRCH)
+                return cop_error_errno(err, errno, "interrupting thread %d", tid);
+        return 1;
+}
+
+/* Children are listed per thread that made them. */
+static int add_children(struct cop_tree *tree, size_t index, struct cop_error *err)
+{
+        _cleanup_free_ int *tids = NULL;
+        size_t n = 0;
+        int found = 0;
+        int r = cop_procfs_numbers(tree->procs[index].dir_fd, "task", &tids, &n, NULL);
+
+        if (r < 0)
+                return 0; /* ended */
+        for (size_t i = 0; i < n; i++) {
+                _cleanup_free_ char *text = NULL;
+                char path[64], *p, *end;
+                snprintf(path, sizeof(path), "task/%d/children", tids[i]);
+                if (cop_read_file(tree->procs[index].dir_fd, path, 1UL << 20, &text, NULL, NULL) < 0)
+                        continue;
+                for (p = text;; p = end) {
+                        long pid = strtol(p, &end, 10);
+                        bool known = false;
+                        if (end == p)
+                                break;
+                        for (size_t k = 0; k < tree->count && !known; k++)
+                                known = tree->procs[k].pid == pid;
+                        if (known)
+                                continue;
+                        if (tree->count >= TASKS_MAX)
+                                return cop_error_set(err, E2BIG, COP_ERR_not_freezable, "more than %d processes", TASKS_MAX);
+                        if (!add_proc(tree, (pid_t)pid, (uint32_t)index))
+                                return cop_error_errno(err, ENOMEM, "stopping");
+                        found++;
+                }
+        }
+        return found;
+}
+
+/* A task that ended while it was being stopped. */
+static void drop_task(struct cop_proc *p, pid_t tid)
+{
+        struct cop_task *t = find_task(p, tid);
+
+        if (!t)
+                return;
+        free(t->xstate);
+        size_t after = p->task_count - (size_t)(t - p->tasks) - 1;
+        memmove(t, t + 1, after * sizeof(*t));
+        p->task_count--;
+}
+
+static int note_stop(struct cop_proc *p, struct cop_task *t, int status)
+{
+        if (WIFEXITED(status) || WIFSIGNALED(status)) {
+                drop_task(p, t->tid);
+                return 1;
+        }
+        if (status >> 16 != PTRACE_EVENT_STOP) {
+                /* A signal on its way: let it be delivered; the interrupt stops the thread right after. */
+                int sig = status >> 16 ? 0 : WSTOPSIG(status);
+                if (ptrace(PTRACE_CONT, t->tid, 0, sig) < 0 && errno != ESRCH)
+                        return -errno;
+                return 0;
+        }
+        t->stopped = true;
+        if (WSTOPSIG(status) != SIGTRAP) {
+                t->group_stop = true;
+                t->stop_signal = WSTOPSIG(status);
+        }
+        return 1;
+}
+
+/* Threads stop in any order and some only when others move (exec, vfork): so never wait for one in particular. */
+static int wait_stops(struct cop_tree *tree, usec_t deadline, struct cop_error *err)
+{
+        for (unsigned spins = 0;; spins++) {
+                bool waiting = false, progress = false;
+                struct cop_proc *who = NULL;
+                for (size_t i = 0; i < tree->count; i++) {
+                        struct cop_proc *p = &tree->procs[i];
+                        for (size_t k = 0; k < p->task_count; k++) {
+                                int status, r;
+                                if (p->tasks[k].stopped)
+                                        continue;
+                                r = waitpid(p->tasks[k].tid, &status, __WALL | WNOHANG);
+                                if (r < 0 && errno == ECHILD) {
+                                        drop_task(p, p->tasks[k].tid);
+                                        progress = true;
+                                        break;
+                                }
+                                if (r > 0 && note_stop(p, &p->tasks[k], status) != 0) {
+                                        progress = true;
+                                        break; /* the list may have moved */
+                                }
+                                waiting = true;
+                                who = p;
+                        }
+                }
+                if (!waiting && !progress)
+                        return 0;
+                if (cop_now(CLOCK_MONOTONIC) > deadline)
+                        return cop_error_set(err, ETIMEDOUT, COP_ERR_not_freezable,
+                                             "pid %d (%s) does not stop (waiting in the kernel): try again", who ? who->nspid : 0,
+                                             who ? who->comm : "?");
+                if (!progress && spins > 20) {
+                        struct timespec ts = {.tv_nsec = spins > 200 ? 1000000 : 20000};
+                        nanosleep(&ts, NULL);
+                }
+        }
+}
+
+static int scan_pass(struct cop_tree *tree, struct cop_error *err)
+{
+        int found = 0;
+
+        for (size_t i = 0; i < tree->count; i++) {
+                _cleanup_free_ int *tids = NULL;
+                size_t n = 0;
+                if (!tree->procs[i].zombie && cop_procfs_numbers(tree->procs[i].dir_fd, "task", &tids, &n, NULL) == 0)
+                        for (size_t k = 0; k < n; k++) {
+                                struct cop_proc *p = &tree->procs[i];
+                                if (find_task(p, tids[k]))
+                                        continue;
+                                int r = seize(tree, p, tids[k], err);
+                                if (r < 0)
+                                        return r;
+                                found += r;
+                        }
+                int r = add_children(tree, i, err);
+                if (r < 0)
+                        return r;
+                found += r;
+        }
+        return found;
+}
+
+static void drop_ended(struct cop_tree *tree)
+{
+        for (size_t i = 1; i < tree->count; i++) {
+                struct cop_proc *p = &tree->procs[i];
+                if (p->task_count > 0 || p->zombie)
+                        continue;
+                struct cop_procfs_stat st;
+                if (cop_procfs_stat(p->dir_fd, &st, NULL) == 0 && st.state == 'Z') {
+                        p->zombie = true;
+                        continue;
+                }
+                cop_close(p->dir_fd);
+                cop_close(p->pidfd);
+                free(p->tasks);
+                for (size_t k = i + 1; k < tree->count; k++)
+                        if (tree->procs[k].parent != IMG_NONE && tree->procs[k].parent >= i)
+                                tree->procs[k].parent = tree->procs[k].parent == i ? 0 : tree->procs[k].parent - 1;
+                memmove(p, p + 1, (tree->count - i - 1) * sizeof(*p));
+                tree->count--;
+                i--;
+        }
+}
+
+static int identify(struct cop_tree *tree, struct cop_error *err)
+{
+        for (size_t i = 0; i < tree->count; i++) {
+                struct cop_proc *p = &tree->procs[i];
+                struct cop_procfs_stat st;
+                int r = cop_procfs_stat(p->dir_fd, &st, err);
+                if (r < 0)
+                        return r;
+                memcpy(p->comm, st.comm, sizeof(p->comm));
+                p->nspid = cop_pid_inside(tree->pidns_fd, p->pid);
+                /* The parent may have ended since: the kernel says who it is now. */
+                for (size_t k = 0; k < i && i > 0; k++)
+                        if (tree->procs[k].pid == st.ppid)
+                                p->parent = (uint32_t)k;
+                if (p->zombie)
+                        continue;
+                p->mem_fd = openat(p->dir_fd, "mem", O_RDWR | O_CLOEXEC);
+                if (p->mem_fd < 0 || p->pidfd < 0)
+                        return cop_error_errno(err, errno, "opening the memory of pid %d (%s)", p->nspid, p->comm);
+                for (size_t k = 0; k < p->task_count; k++) {
+                        p->tasks[k].nstid = cop_pid_inside(tree->pidns_fd, p->tasks[k].tid);
+                        p->tasks[k].slot = 4096 + k * COP_SLOT_SIZE;
+                        if (p->tasks[k].nstid == 0)
+                                return cop_error_set(err, ESRCH, COP_ERR_internal, "thread %d is not in the namespace", p->tasks[k].tid);
+                }
+        }
+        if (tree->procs[0].nspid != 1)
+                return cop_error_set(err, EINVAL, COP_ERR_bad_request, "pid %d is not the first process of a pid namespace",
+                                     tree->procs[0].pid);
+        return 0;
+}
+
+int cop_tree_stop(pid_t root, struct cop_tree *ret, struct cop_error *err)
+{
+        struct cop_tree tree = {.pidns_fd = -EBADF};
+        usec_t deadline = cop_usec_add(cop_now(CLOCK_MONOTONIC), STOP_TIMEOUT);
+        int r;
+
+        if (!add_proc(&tree, root, IMG_NONE)) {
+                r = cop_error_errno(err, ENOMEM, "stopping");
+                goto fail;
+        }
+        tree.pidns_fd = openat(tree.procs[0].dir_fd, "ns/pid", O_RDONLY | O_CLOEXEC);
+        if (tree.procs[0].dir_fd < 0 || tree.pidns_fd < 0) {
+                r = cop_error_errno(err, errno, "opening process %d", root);
+                goto fail;
+        }
+        do {
+                r = scan_pass(&tree, err);
+                if (r < 0)
+                        goto fail;
+                int w = wait_stops(&tree, deadline, err);
+                if (w < 0) {
+                        r = w;
+                        goto fail;
+                }
+        } while (r > 0);
+        drop_ended(&tree);
+        r = identify(&tree, err);
+        if (r < 0)
+                goto fail;
+        *ret = tree;
+        return 0;
+fail:
+        cop_tree_resume(&tree);
+        cop_tree_done(&tree);
+        return r;
+}
+
+/* ---- registers ---- */
+
+static int read_task(struct cop_task *t, struct cop_error *err)
+{
+        static size_t guess = 4096;
+        struct iovec iov;
+
+        if (ptrace(PTRACE_GETREGS, t->tid, 0, &t->regs) < 0 ||
+            ptrace((enum __ptrace_request)PTRACE_GETSIGMASK, t->tid, 8, &t->sigmask) < 0)
+                return cop_error_errno(err, errno, "reading the registers of thread %d", t->tid);
+        for (;;) {
+                char *bigger = realloc(t->xstate, guess);
+                if (!bigger)
+                        return cop_error_errno(err, ENOMEM, "reading the vector state");
+                t->xstate = bigger;
+                iov = (struct iovec){.iov_base = t->xstate, .iov_len = guess};
+                if (ptrace(PTRACE_GETREGSET, t->tid, NT_X86_XSTATE, &iov) < 0)
+                        return cop_error_errno(err, errno, "reading the vector state of thread %d", t->tid);
+                if (iov.iov_len < guess)
+                        break;
+                guess *= 2;
+        }
+        t->xstate_size = iov.iov_len;
+        return 0;
+}
+
+int cop_tree_read_registers(struct cop_tree *tree, struct cop_error *err)
+{
+        for (size_t i = 0; i < tree->count; i++)
+                for (size_t k = 0; k < tree->procs[i].task_count; k++) {
+                        int r = read_task(&tree->procs[i].tasks[k], err);
+                        if (r < 0)
+                                return r;
+                }
+        return 0;
+}
+
+/* ---- batches ---- */
+
+int cop_find_syscall(int dir_fd, int mem_fd, uint64_t *ret, struct cop_error *err)
+{
+        struct cop_vmas vmas = {0};
+        uint64_t start = 0, end = 0;
+        int r = cop_procfs_vmas(dir_fd, false, &vmas, err);
+
+        if (r < 0)
+                return r;
+        for (size_t i = 0; i < vmas.count; i++)
+                if (vmas.list[i].vdso) {
+                        start = vmas.list[i].start;
+                        end = vmas.list[i].end;
+                }
+        cop_vmas_done(&vmas);
+        char text[16384];
+        size_t n = MIN_OF(end - start, sizeof(text));
+        ssize_t got = start ? pread(mem_fd, text, n, (off_t)start) : 0;
+        for (ssize_t i = 0; i + 1 < got; i++)
+                if ((unsigned char)text[i] == 0x0f && (unsigned char)text[i + 1] == 0x05) {
+                        *ret = start + (uint64_t)i;
+                        return 0;
+                }
+        return cop_error_set(err, ENOEXEC, COP_ERR_not_freezable, "a process has unmapped its vdso: cannot be frozen");
+}
+
+static int resume_and_trap(struct cop_task *t, int request, struct cop_error *err)
+{
+        int status;
+
+        if (ptrace((enum __ptrace_request)request, t->tid, 0, 0) < 0)
+                return cop_error_errno(err, errno, "running code in thread %d", t->tid);
+        for (;;) {
+                int r = cop_wait_task(t->tid, &status);
+                if (r < 0)
+                        return cop_error_errno(err, -r, "waiting for thread %d", t->tid);
+                if (!WIFSTOPPED(status))
+                        return cop_error_set(err, ESRCH, COP_ERR_internal, "thread %d ended while it was being frozen", t->tid);
+                if (status >> 16 == 0 && WSTOPSIG(status) == SIGTRAP)
+                        return 0;
+                /* An event stop (a group stop that began) or a stop signal: not now, it is still pending after. */
+                if (ptrace((enum __ptrace_request)request, t->tid, 0, 0) < 0)
+                        return cop_error_errno(err, errno, "running code in thread %d", t->tid);
+        }
+}
+
+static int block_signals(struct cop_task *t, struct cop_error *err)
+{
+        uint64_t mask = ~(1ULL << (SIGTRAP - 1));
+
+        if (ptrace((enum __ptrace_request)PTRACE_SETSIGMASK, t->tid, 8, &mask) < 0)
+                return cop_error_errno(err, errno, "blocking signals of thread %d", t->tid);
+        return 0;
+}
+
+int cop_remote_syscall(struct cop_proc *p, struct cop_task *t, long nr, const uint64_t arg[6], int64_t *ret_result,
+                       struct cop_error *err)
+{
+        struct user_regs_struct regs = t->regs;
+        int r = block_signals(t, err);
+
+        if (r < 0)
+                return r;
+        regs.rip = p->syscall_insn;
+        regs.rax = (uint64_t)nr;
+        regs.orig_rax = (uint64_t)-1;
+        regs.rdi = arg[0];
+        regs.rsi = arg[1];
+        regs.rdx = arg[2];
+        regs.r10 = arg[3];
+        regs.r8 = arg[4];
+        regs.r9 = arg[5];
+        regs.eflags &= ~0x100ULL;
+        if (ptrace(PTRACE_SETREGS, t->tid, 0, &regs) < 0)
+                return cop_error_errno(err, errno, "setting the registers of thread %d", t->tid);
+        r = resume_and_trap(t, PTRACE_SINGLESTEP, err);
+        if (r < 0)
+                return r;
+        if (ptrace(PTRACE_GETREGS, t->tid, 0, &regs) < 0)
+                return cop_error_errno(err, errno, "reading the registers of thread %d", t->tid);
+        *ret_result = (int64_t)regs.rax;
+        return 0;
+}
+
+int cop_batch_begin(struct cop_proc *p, struct cop_error *err)
+{
+        size_t size = 4096 + p->task_count * COP_SLOT_SIZE;
+        uint64_t arg[6] = {0, size, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, (uint64_t)-1, 0};
+        int64_t result;
+        int r = cop_find_syscall(p->dir_fd, p->mem_fd, &p->syscall_insn, err);
+
+        if (r < 0)
+                return cop_error_wrap(err, r, "pid %d (%s)", p->nspid, p->comm);
+        r = cop_remote_syscall(p, &p->tasks[0], SYS_mmap, arg, &result, err);
+        if (r < 0)
+                return r;
+        if ((uint64_t)result > -4096ULL)
+                return cop_error_errno(err, (int)-result, "mapping memory in pid %d (%s)", p->nspid, p->comm);
+        p->remote = (uint64_t)result;
+        p->remote_size = size;
+        r = cop_mem_write(p, p->remote, cop_tramp_start, (size_t)(cop_tramp_end - cop_tramp_start));
+        return r < 0 ? cop_error_errno(err, -r, "placing code in pid %d (%s)", p->nspid, p->comm) : 0;
+}
+
+int cop_batch_start(struct cop_proc *p, struct cop_task *t, struct cop_op *ops, size_t n, const void *data, size_t data_size,
+                    struct cop_error *err)
+{
+        struct user_regs_struct regs = t->regs;
+        int r = 0;
+
+        if (n + 1 > COP_SLOT_OPS || data_size > COP_SLOT_SIZE - COP_SLOT_DATA)
+                return cop_error_set(err, EINVAL, COP_ERR_internal, "a batch is too long");
+        ops[n] = (struct cop_op){.flags = COP_OP_STOP};
+        r = cop_mem_write(p, p->remote + t->slot, ops, (n + 1) * sizeof(*ops));
+        if (r == 0 && data)
+                r = cop_mem_write(p, cop_batch_data(p, t, 0), data, data_size);
+        if (r < 0)
+                return cop_error_errno(err, -r, "placing a batch in thread %d", t->tid);
+        r = block_signals(t, err);
+        if (r < 0)
+                return r;
+        regs.rip = p->remote;
+        regs.r12 = p->remote + t->slot;
+        regs.orig_rax = (uint64_t)-1;
+        regs.eflags &= ~0x100ULL;
+        if (ptrace(PTRACE_SETREGS, t->tid, 0, &regs) < 0 || ptrace(PTRACE_CONT, t->tid, 0, 0) < 0)
+                return cop_error_errno(err, errno, "running code in thread %d", t->tid);
+        return 0;
+}
+
+int cop_batch_wait(struct cop_proc *p, struct cop_task *t, struct cop_op *ops, size_t n, void *data, size_t data_size,
+                   struct cop_error *err)
+{
+        int status, r;
+
+        for (;;) {
+                r = cop_wait_task(t->tid, &status);
+                if (r < 0 || !WIFSTOPPED(status))
+                        return cop_error_set(err, ESRCH, COP_ERR_internal, "thread %d ended while it was being frozen", t->tid);
+                if (status >> 16 == 0 && WSTOPSIG(status) == SIGTRAP)
+                        break;
+                if (ptrace(PTRACE_CONT, t->tid, 0, 0) < 0)
+                        return cop_error_errno(err, errno, "running code in thread %d", t->tid);
+        }
+        r = cop_mem_read(p, p->remote + t->slot, ops, n * sizeof(*ops));
+        if (r == 0 && data)
+                r = cop_mem_read(p, cop_batch_data(p, t, 0), data, data_size);
+        return r < 0 ? cop_error_errno(err, -r, "reading the results of thread %d", t->tid) : 0;
+}
+
+/* ---- going on, or not ---- */
+
+static void unmap_remote(struct cop_proc *p)
+{
+        uint64_t arg[6] = {p->remote, p->remote_size};
+        int64_t result;
+
+        if (p->remote && p->task_count > 0)
+                (void)cop_remote_syscall(p, &p->tasks[0], SYS_munmap, arg, &result, NULL);
+        p->remote = 0;
+}
+
+void cop_tree_resume(struct cop_tree *tree)
+{
+        for (size_t i = 0; i < tree->count; i++)
+                unmap_remote(&tree->procs[i]);
+        for (size_t i = 0; i < tree->count; i++)
+                for (size_t k = 0; k < tree->procs[i].task_count; k++) {
+                        struct cop_task *t = &tree->procs[i].tasks[k];
+                        if (!t->seized)
+                                continue;
+                        if (t->xstate) { /* registers were read */
+                                ptrace(PTRACE_SETREGS, t->tid, 0, &t->regs);
+                                ptrace((enum __ptrace_request)PTRACE_SETSIGMASK, t->tid, 8, &t->sigmask);
+                        }
+                        if (!t->stopped) {
+                                int status;
+                                ptrace(PTRACE_INTERRUPT, t->tid, 0, 0);
+                                (void)cop_wait_task(t->tid, &status);
+                        }
+                        ptrace(PTRACE_DETACH, t->tid, 0, 0);
+                        t->seized = false;
+                }
+}
+
+void cop_tree_kill(struct cop_tree *tree)
+{
+        if (tree->count == 0)
+                return;
+        /* The end of the first process ends its namespace, and waits for all others to be gone: tracees must be reaped. */
+        for (size_t i = 0; i < tree->count; i++)
+                if (!tree->procs[i].zombie)
+                        kill(tree->procs[i].pid, SIGKILL);
+        for (size_t i = tree->count; i-- > 0;) {
+                struct cop_proc *p = &tree->procs[i];
+                for (size_t k = p->task_count; k-- > 0;) { /* a leader ends last */
+                        int status;
+                        do
+                                if (cop_wait_task(p->tasks[k].tid, &status) < 0)
+                                        break;
+                        while (!WIFEXITED(status) && !WIFSIGNALED(status));
+                        p->tasks[k].seized = false;
+                }
+        }
+}
+
+void cop_tree_done(struct cop_tree *tree)
+{
+        for (size_t i = 0; i < tree->count; i++) {
+                struct cop_proc *p = &tree->procs[i];
+                for (size_t k = 0; k < p->task_count; k++)
+                        free(p->tasks[k].xstate);
+                free(p->tasks);
+                cop_close(p->dir_fd);
+                cop_close(p->pidfd);
+                cop_close(p->mem_fd);
+        }
+        free(tree->procs);
+        cop_close(tree->pidns_fd);
+        *tree = (struct cop_tree){.pidns_fd = -EBADF};
+}

@@ -1,0 +1,107 @@
+/* The ptrace side: a tree of stopped processes, their registers, and batches of system calls run inside them.
+ *
+ * Theory of operation.  cop_tree_stop() seizes every thread of every descendant of a pid namespace's first process and
+ * rescans until a whole pass finds nothing new: as all that could fork is stopped by then, the set is complete.  From
+ * there on each thread is in a ptrace stop with its registers saved in struct cop_task; everything that runs code in a
+ * target goes through cop_batch_*, which leaves no trace once cop_tree_resume() has written the registers and masks back.
+ *
+ * A batch needs memory in the target: one mapping is made by single-stepping a system call instruction of the vdso, and
+ * is unmapped the same way.  All signals but SIGTRAP are blocked meanwhile (SIGTRAP: a blocked int3 would make the kernel
+ * reset the handler).
+ *
+ * Kernel: >= 6.11 (NS_GET_PID_IN_PIDNS).  Calls: ptrace, wait4, pidfd_open, process_vm_*, /proc/PID/mem, ioctl(nsfs).
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <sys/user.h>
+
+#include "base/err.h"
+#include "freezer/image.h"
+#include "freezer/tramp.h"
+
+struct cop_task {
+        pid_t tid;   /* in the engine's pid namespace */
+        pid_t nstid; /* in the tree's */
+        bool stopped;
+        bool group_stop;
+        bool seized;
+        int stop_signal;
+        struct user_regs_struct regs; /* as they were at the stop */
+        uint64_t sigmask;
+        char *xstate; /* owned */
+        size_t xstate_size;
+        size_t slot; /* offset of its part of the remote region */
+};
+
+struct cop_proc {
+        pid_t pid, nspid;
+        uint32_t parent; /* index in the tree, IMG_NONE for the root */
+        bool zombie;
+        int dir_fd, pidfd, mem_fd;
+        struct cop_task *tasks; /* owned; [0] is the leader */
+        size_t task_count;
+        uint64_t syscall_insn; /* a syscall instruction in the target's vdso */
+        uint64_t remote;       /* the batch region, 0 when none */
+        size_t remote_size;
+        char comm[64];
+};
+
+struct cop_tree {
+        struct cop_proc *procs; /* owned; parents before children */
+        size_t count;
+        int pidns_fd;
+        bool suspend_seccomp;
+};
+
+int cop_tree_stop(pid_t root, struct cop_tree *ret, struct cop_error *err);
+/* Writes registers and masks back where they were changed, unmaps what batches mapped, detaches: the tree runs on.
+ * Idempotent; also the error path. */
+void cop_tree_resume(struct cop_tree *tree);
+/* Ends the tree: kills its first process, waits until all are gone. */
+void cop_tree_kill(struct cop_tree *tree);
+void cop_tree_done(struct cop_tree *tree);
+#define _cleanup_tree_ __attribute__((cleanup(cop_tree_done)))
+
+/* Registers, mask and vector state of all tasks. */
+int cop_tree_read_registers(struct cop_tree *tree, struct cop_error *err);
+
+/* The slot of a task in the remote region: ops first, then data. */
+#define COP_SLOT_OPS  96
+#define COP_SLOT_DATA (COP_SLOT_OPS * sizeof(struct cop_op))
+#define COP_SLOT_SIZE 16384UL
+
+/* Maps the region in the process (all its tasks stopped) and places the code. */
+int cop_batch_begin(struct cop_proc *p, struct cop_error *err);
+/* Address in the target of `offset` in the data part of the task's slot. */
+static inline uint64_t cop_batch_data(const struct cop_proc *p, const struct cop_task *t, size_t offset)
+{
+        return p->remote + t->slot + COP_SLOT_DATA + offset;
+}
+/* Starts n ops (a STOP is added) in the task; data (may be NULL) is placed first.  Then wait, which reads the ops back
+ * with their results and the data. */
+int cop_batch_start(struct cop_proc *p, struct cop_task *t, struct cop_op *ops, size_t n, const void *data, size_t data_size,
+                    struct cop_error *err);
+int cop_batch_wait(struct cop_proc *p, struct cop_task *t, struct cop_op *ops, size_t n, void *data, size_t data_size,
+                   struct cop_error *err);
+/* One system call by single step; for mapping and unmapping. */
+int cop_remote_syscall(struct cop_proc *p, struct cop_task *t, long nr, const uint64_t arg[6], int64_t *ret_result,
+                       struct cop_error *err);
+
+static inline struct cop_op cop_op(long nr, uint32_t flags, uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e, uint64_t f)
+{
+        return (struct cop_op){.nr = (uint32_t)nr, .flags = flags, .arg = {a, b, c, d, e, f}};
+}
+
+int cop_mem_read(const struct cop_proc *p, uint64_t address, void *buf, size_t n);
+int cop_mem_write(const struct cop_proc *p, uint64_t address, const void *buf, size_t n);
+/* pid or tid of the engine's namespace -> inside (0: not there), and back (0: none). */
+pid_t cop_pid_inside(int pidns_fd, pid_t pid);
+pid_t cop_pid_outside(int pidns_fd, pid_t nspid);
+/* Waits for a stop or the end of one tid; returns the wait status. */
+int cop_wait_task(pid_t tid, int *ret_status);
+/* A syscall instruction in the vdso of a stopped process. */
+int cop_find_syscall(int dir_fd, int mem_fd, uint64_t *ret, struct cop_error *err);
