@@ -81,7 +81,8 @@ class Kernel:
         self._events = queue.Queue()
         argv = [drive, "--dir", self.dir]
         prefix = []
-        environment = dict(os.environ)
+        # With PYTEST_CURRENT_TEST set, ipykernel does not capture descriptors.
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
         if cut:
             argv += ["--cut", str(cut)]
         if stock:

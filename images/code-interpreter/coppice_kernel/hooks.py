@@ -139,3 +139,13 @@ def install_cell_end(shell):
             print(f"Warning: figures are not shown: {error!r}", file=sys.stderr)
 
     shell.events.register("post_run_cell", at_end)
+    set_parent_stock = shell.set_parent
+
+    def set_parent(parent):
+        set_parent_stock(parent)
+        # ipykernel tells sys.stdout, which may be a wrapper that does not pass it on: its text would go to an old cell.
+        for name, stream in streams.items():
+            if getattr(sys, name, None) is not stream and hasattr(stream, "set_parent"):
+                stream.set_parent(parent)
+
+    shell.set_parent = set_parent
