@@ -71,7 +71,9 @@ static void handle_file(struct cop_keep *k, struct cop_msg *m)
         int r;
 
         m->type = COP_WIRE_OPEN;
-        if (k->state != COP_KEEP_RUNNING)
+        if (m->fd_count > 1)
+                r = cop_error_set(&err, EINVAL, COP_ERR_bad_request, "FILE takes at most one descriptor");
+        else if (k->state != COP_KEEP_RUNNING)
                 r = cop_error_set(&err, EINVAL, COP_ERR_invalid_state, "the sandbox does not run");
         else
                 r = cop_keep_call(k, m, id, NULL, &err);

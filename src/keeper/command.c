@@ -107,7 +107,7 @@ static usec_t flush_command(struct cop_keep *k, struct cop_command *c, usec_t no
         return USEC_INFINITY;
 }
 
-bool cop_keep_flush_events(struct cop_keep *k)
+void cop_keep_flush_events(struct cop_keep *k)
 {
         usec_t now = cop_now(CLOCK_MONOTONIC), next = USEC_INFINITY;
 
@@ -117,14 +117,10 @@ bool cop_keep_flush_events(struct cop_keep *k)
                         command_free(c);
                         continue;
                 }
-                if (c->forgotten)
-                        continue;
-                if (!cop_keep_client_ready(k))
-                        return false; /* goes on when the socket is writable or a client connects */
-                next = MIN_OF(next, flush_command(k, c, now));
+                if (!c->forgotten && cop_keep_client_ready(k)) /* else when the socket is writable */
+                        next = MIN_OF(next, flush_command(k, c, now));
         }
         cop_source_set_time(k->flush_timer, next);
-        return next == USEC_INFINITY;
 }
 
 void cop_keep_schedule_flush(struct cop_keep *k)
@@ -229,7 +225,7 @@ static void abandon(struct cop_command *c)
         char name[sizeof(c->key) + 8];
 
         snprintf(name, sizeof(name), "%s.log", c->key);
-        if (c->log.fd >= 0)
+        if (c->log.size > 0) /* it was made by us */
                 unlinkat(c->keep->logs_fd, name, 0);
         command_free(c);
 }
@@ -301,7 +297,7 @@ void cop_command_spawned(struct cop_command *c, struct cop_call *call, struct co
         }
         c->pid = pid;
         c->started = cop_now(CLOCK_REALTIME);
-        /* Without memory for the timer the command runs without limit: better than not at all?  No: end it. */
+        /* Without memory for the timer it would run without limit. */
         if (c->timeout && cop_loop_add_timer(k->loop, cop_usec_add(cop_now(CLOCK_MONOTONIC), c->timeout), on_timeout, c,
                                              &c->timer, &err) < 0)
                 kill_group(k, pid, SIGKILL);
@@ -390,11 +386,12 @@ void cop_keep_list(struct cop_keep *k, struct cop_msg *m)
                                            .status = (unsigned)c->status,
                                            .stdout_bytes = c->out[0].bytes,
                                            .stderr_bytes = c->out[1].bytes,
-                                           .log_size = c->log.size,
                                            .started = c->started,
                                            .ended = c->ended};
                 if (c->forgotten || c->pid == 0)
                         continue;
+                cop_logfile_sync_mark(&c->log, cop_now(CLOCK_REALTIME));
+                e.log_size = c->log.size;
                 memcpy(e.key, c->key, sizeof(e.key));
                 cop_msg_add_bytes(&reply, COP_TAG_ENTRY, &e, sizeof(e));
         }

@@ -41,8 +41,8 @@ void cop_keep_child_ended(struct cop_keep *k, int64_t pid, int status);
 void cop_keep_commands_killed(struct cop_keep *k);
 void cop_keep_commands_free(struct cop_keep *k);
 
-/* True when the events of all commands have been handed to the client's socket. */
-bool cop_keep_flush_events(struct cop_keep *k);
+/* Hands the events that are due to the client's socket, as long as it takes them; the rest follow. */
+void cop_keep_flush_events(struct cop_keep *k);
 void cop_keep_schedule_flush(struct cop_keep *k);
 
 /* output.c */
