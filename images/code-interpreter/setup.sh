@@ -28,8 +28,19 @@ HOME=/root python3 -c "$warm"
 # A profile to copy or to mount read-only, for kernels that are not to share one.
 IPYTHONDIR=/usr/share/coppice/ipython HOME=/root python3 -c "$warm"
 
-# The test suites of the libraries are a fifth of the image. (dpkg cannot exclude them: py3compile would stumble.)
-find /usr/lib/python3/dist-packages -type d -name tests -prune -exec rm -rf {} +
+# The libraries' own tests and their data are a fifth of the image. The helpers beside them stay: numpy.testing, which
+# SciPy imports, takes one from numpy._core.tests. (dpkg cannot exclude them: py3compile would stumble.)
+find /usr/lib/python3/dist-packages -path '*/tests/*' -type f \
+	\( -name 'test_*' -o -path '*/baseline_images/*' -o -path '*/tests/data/*' -o -path '*/tests/examples/*' \) -delete
+find /usr/lib/python3/dist-packages -path '*/tests/*' -type d -empty -delete
 
 # Byte code for everything, with the packages' own settled times; quiet about files of other Python versions.
 python3 -m compileall -q -j 2 /usr/lib/python3/dist-packages /usr/lib/python3.* >/dev/null || true
+
+# An image whose libraries do not import must not come into being.
+as_user python3 - <<'END'
+import matplotlib.pyplot, numpy.testing, pandas.testing, PIL.Image, openpyxl, requests, sympy, tabulate
+import scipy.interpolate, scipy.optimize, scipy.signal, scipy.sparse.linalg, scipy.special, scipy.stats
+import sklearn.cluster, sklearn.datasets, sklearn.ensemble, sklearn.linear_model, sklearn.model_selection
+import ipykernel.kernelapp, IPython
+END

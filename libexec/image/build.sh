@@ -15,6 +15,13 @@ work_build() {
 	recipe=$dir/tmp/recipe
 	suite=${suite:-$(recipe_get "$recipe" .suite)}
 
+	# What was built with options of its own is not what the recipe's ids stand for.
+	local ids
+	ids=$(jq -nc --arg id "$(recipe_id "$recipe" '')" --arg base_id "$(recipe_id "$recipe" base)" \
+		--arg base_only "$base_only" --arg extra "$include" --arg suite "$suite" --slurpfile recipe "$recipe/recipe.json" '
+		if $extra != "" or $suite != $recipe[0].suite then {id: null, base_id: null}
+		else {id: (if $base_only == "" then $id else null end), base_id: $base_id} end')
+
 	if [[ -n $base ]]; then
 		build_from_base "$base" "$root"
 	else
@@ -23,9 +30,6 @@ work_build() {
 	[[ -n $base_only ]] || build_late "$recipe" "$root"
 	rootfs_tidy "$root"
 
-	local ids='{}'
-	ids=$(jq -nc --arg id "$(recipe_id "$recipe" '')" --arg base "$(recipe_id "$recipe" base)" \
-		'{id: $id, base_id: $base}')
 	describe_write "$dir" "$(recipe_get "$recipe" .name)" recipe \
 		"$(jq -c '.defaults | {user, uid, gid, home, workdir, env: (.env // {})}' "$recipe/recipe.json")" "$ids"
 }
@@ -39,8 +43,9 @@ build_base() {
 	local packages word
 
 	choose_mirrors "$mirror" "$security" "$suite" # sets sources
-	packages=$(recipe_get "$recipe" '.packages | join(",")')
-	options+=("--include=$packages${include:+,$include}" '--aptopt=APT::Install-Recommends "false"')
+	packages=$(recipe_get "$recipe" '.packages | join(",")')${include:+,$include}
+	packages=${packages#,}
+	options+=('--aptopt=APT::Install-Recommends "false"' ${packages:+"--include=$packages"})
 	recipe_get "$recipe" '(.path_exclude // [])[] | "path-exclude=" + .' | while IFS= read -r word; do
 		options+=("--dpkgopt=$word")
 	done
@@ -105,7 +110,7 @@ apt_proxies() {
 build_tidy() {
 	local root=$2 suite=$3
 	find "$root/dev" "$root/run" "$root/tmp" -xdev -mindepth 1 -delete
-	rm -rf -- "$root"/var/lib/apt/lists/* "$root"/var/cache/apt/*.bin "$root"/var/cache/debconf/*-old \
+	rm -rf -- "$root"/var/lib/apt/lists/* "$root/var/cache/apt/archives/lock" "$root"/var/cache/apt/*.bin "$root"/var/cache/debconf/*-old \
 		"$root"/var/lib/dpkg/*-old "$root"/var/log/{apt,dpkg.log,alternatives.log,bootstrap.log} \
 		"$root/etc/apt/sources.list" "$root/etc/apt/apt.conf.d/99mmdebstrap" "$root"/etc/{passwd,group,shadow,gshadow}-
 	mkdir -p -- "$root/var/lib/apt/lists/partial"

@@ -2,7 +2,7 @@
 # What every part of coppice-image speaks with: progress, errors, running a tool while reading what it says.
 
 # Exit status of subshells and of the worker that means "the error line has been printed".
-REPORTED=3
+REPORTED=113 # a status that no tool we run ends with
 worker_role= # set in the worker
 
 # emit STAGE MESSAGE PERCENT|null
@@ -51,18 +51,28 @@ check_word() {
 said=() # the last lines a watched tool printed, for explaining its failure
 
 # watch READER TOOL ARG...: runs the tool, copies its output to stderr, hands each line to the function READER.
-# Returns the tool's status.
+# Returns the tool's status. Only for the worker.
 watch() {
 	local reader=$1 line
 	shift
 	said=()
 	# lastpipe: the loop runs in this shell, so `said` and the reader's variables stay.
-	"$@" 2>&1 </dev/null | while IFS= read -r line || [[ -n $line ]]; do
+	run_alone "$@" 2>&1 </dev/null | while IFS= read -r line || [[ -n $line ]]; do
 		printf '%s\n' "$line"
 		said+=("$line")
 		((${#said[@]} <= 40)) || said=("${said[@]:1}")
 		"$reader" "$line"
 	done || return "${PIPESTATUS[0]}"
+}
+
+# Runs a tool and ends whatever it leaves running: a daemon started by a package's script would write into the image
+# later, and would hold the pipe of `watch` open for ever.
+run_alone() {
+	local status=0
+	"$@" || status=$?
+	# All processes of the namespace but pid 1, which is the worker, and this one. Nowhere else may this line run.
+	if [[ -n $worker_role ]] && (($$ == 1)); then kill -KILL -- -1 || true; fi
+	return "$status"
 }
 
 read_nothing() { :; }

@@ -63,5 +63,5 @@ recipe_check_base() {
 	want=$(recipe_id "$1" base)
 	have=$(jq -r '.recipe.base_id // "none"' "$2/image.json")
 	[[ $want == "$have" ]] || fail bad_base \
-		"$2 was made from another recipe (base $have, wanted $want); make it anew with build --base-only"
+		"$2 was made from another recipe or with options (base $have, wanted $want); make it anew with build --base-only"
 }
