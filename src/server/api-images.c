@@ -1,0 +1,129 @@
+/* /api/images: build, import, list, remove.  Building takes minutes: with Accept NDJSON or SSE its progress is streamed; a JSON
+ * client waits.  A client that goes away stops the build (cop_op_cancel). */
+#include "base/parse.h"
+#include "fields.h"
+#include "request.h"
+#include "stream.h"
+
+static void list(struct cop_request *r)
+{
+        cop_image_list(r->engine, cop_request_to(r));
+}
+
+static void get(struct cop_request *r)
+{
+        cop_image_get(r->engine, cop_request_param(r, 0), cop_request_to(r));
+}
+
+static void remove_one(struct cop_request *r)
+{
+        cop_image_remove(r->engine, cop_request_param(r, 0), cop_request_to(r), &r->op);
+}
+
+/* -- progress ----------------------------------------------------------------------------------------------------- */
+
+static void progress(json_t *event, void *userdata)
+{
+        struct cop_request *r = userdata;
+        _cleanup_json_ json_t *line = NULL;
+
+        if (r->gone || !r->state)
+                return;
+        line = json_pack("{s:s}", "type", "progress");
+        json_object_update(line, event);
+        cop_feed_add(r->state, line, false);
+}
+
+static void done(json_t *image, const struct cop_error *err, void *userdata)
+{
+        struct cop_request *r = userdata;
+        struct cop_feed *feed = r->state;
+        _cleanup_json_ json_t *line = NULL;
+
+        if (err) {
+                line = json_pack("{s:s}", "type", "fault");
+                _cleanup_json_ json_t *error = cop_error_json(err);
+                json_object_update(line, error);
+        } else {
+                line = json_pack("{s:s,s:O}", "type", "end", "image", image);
+        }
+        if (line)
+                cop_feed_add(feed, line, true);
+        r->state = NULL;
+        cop_feed_end(feed);
+        cop_request_done(r);
+}
+
+static void feed_free(struct cop_request *r)
+{
+        if (r->state)
+                cop_feed_end(r->state);
+}
+
+/* The destination of a build: the reply, or a stream of events. */
+static bool destination(struct cop_request *r, struct cop_op_to *ret)
+{
+        enum cop_accept format = cop_accept_parse(cop_request_header(r, "Accept"), COP_ACCEPT_JSON);
+        _cleanup_json_ json_t *start = NULL;
+
+        r->success = 201;
+        if (format == COP_ACCEPT_JSON) {
+                *ret = cop_request_to(r);
+                return true;
+        }
+        r->state = cop_stream_feed(r, format);
+        if (!r->state)
+                return false;
+        r->state_free = feed_free;
+        start = json_pack("{s:s}", "type", "start");
+        cop_feed_add(r->state, start, true);
+        *ret = cop_request_to_fn(r, done, progress);
+        return true;
+}
+
+static int check_name(const char *name, struct cop_error *err)
+{
+        if (!name || cop_name_valid(name))
+                return 0;
+        return cop_error_set(err, EINVAL, COP_ERR_bad_request,
+                             "field \"name\": 1 to 63 letters, digits, \".\", \"_\" or \"-\" that begin with a letter or digit and do not look like an id");
+}
+
+static void build(struct cop_request *r)
+{
+        static const char *const fields[] = {"recipe", "name", "mirror", "force", NULL};
+        const char *recipe = "code-interpreter", *name = NULL, *mirror = NULL;
+        struct cop_error err = COP_ERROR_NULL;
+        bool force = false;
+        struct cop_op_to to;
+
+        if (cop_json_check_keys(r->json, fields, &err) < 0 || cop_field_text(r->json, "recipe", &recipe, &err) < 0 ||
+            cop_field_text(r->json, "name", &name, &err) < 0 || check_name(name, &err) < 0 || cop_field_text(r->json, "mirror", &mirror, &err) < 0 ||
+            cop_json_get_bool(r->json, "force", &force, &err) < 0)
+                cop_reply_error(r, &err);
+        else if (destination(r, &to))
+                cop_image_build(r->engine, recipe, name, mirror, force, to, &r->op);
+}
+
+static void import(struct cop_request *r)
+{
+        static const char *const fields[] = {"source", "name", NULL};
+        const char *source = NULL, *name = NULL;
+        struct cop_error err = COP_ERROR_NULL;
+        struct cop_op_to to;
+
+        if (cop_json_check_keys(r->json, fields, &err) < 0 || cop_field_required(r->json, "source", &source, &err) < 0 ||
+            cop_field_required(r->json, "name", &name, &err) < 0 || check_name(name, &err) < 0)
+                cop_reply_error(r, &err);
+        else if (destination(r, &to))
+                cop_image_import(r->engine, source, name, to, &r->op);
+}
+
+const struct cop_route cop_api_images[] = {
+        {"GET", "/api/images", COP_AUTH_TOKEN, COP_BODY_NONE, 0, list},
+        {"GET", "/api/images/{image}", COP_AUTH_TOKEN, COP_BODY_NONE, 0, get},
+        {"DELETE", "/api/images/{image}", COP_AUTH_TOKEN, COP_BODY_NONE, 0, remove_one},
+        {"POST", "/api/images/build", COP_AUTH_TOKEN, COP_BODY_JSON, 0, build},
+        {"POST", "/api/images/import", COP_AUTH_LOCAL, COP_BODY_JSON, 0, import},
+        {0},
+};
