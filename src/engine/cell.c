@@ -211,6 +211,17 @@ void cop_cells_abort(struct cop_context *c, const char *status, const struct cop
         }
 }
 
+void cop_cells_detach(struct cop_context *c)
+{
+        struct cop_cell *cell;
+
+        while ((cell = c->running ? c->running : dequeue(c))) {
+                if (c->running == cell)
+                        c->running = NULL;
+                cell_free(cell);
+        }
+}
+
 /* -- running ----------------------------------------------------------------------------------------------------------------------- */
 
 static void on_output(struct cop_execution *x, const struct cop_output *o, void *userdata)

@@ -136,6 +136,20 @@ static int context_new(struct cop_sandbox *sb, struct cop_context_row *row /* st
         return 0;
 }
 
+static void context_release(struct cop_context *c)
+{
+        while (c->waiting) {
+                struct cop_waiting_op *w = c->waiting;
+                c->waiting = w->next;
+                free(w);
+        }
+        cop_kernelspecs_done(&c->specs);
+        cop_context_row_free(c->row);
+        json_decref(c->env);
+        json_decref(c->state_lost);
+        free(c);
+}
+
 void cop_context_free(struct cop_context *c)
 {
         struct cop_sandbox *sb = c->sandbox;
@@ -153,11 +167,7 @@ void cop_context_free(struct cop_context *c)
         if (c->removing)
                 cop_store_context_delete(sb->engine->store, sb->id, c->row->id, NULL);
         cop_op_done(c->remove_op, json_pack("{s:s, s:b}", "id", c->row->id, "removed", 1), NULL);
-        cop_kernelspecs_done(&c->specs);
-        cop_context_row_free(c->row);
-        json_decref(c->env);
-        json_decref(c->state_lost);
-        free(c);
+        context_release(c);
 }
 
 static int check_params(struct cop_sandbox *sb, const struct cop_context_params *p, struct cop_error *err)
@@ -284,6 +294,18 @@ void cop_contexts_end(struct cop_sandbox *sb, const char *reason)
                 cop_cells_abort(c, strcmp(reason, "oom") == 0 ? "oom" : strcmp(reason, "removed") == 0 ? "cancelled" : "died", &err);
                 cop_context_set_state(c, "dead");
                 cop_context_free(c);
+        }
+}
+
+/* The daemon stops: clients are closed, rows and kernels stay as they are for the next daemon. */
+void cop_contexts_detach(struct cop_sandbox *sb)
+{
+        while (sb->contexts) {
+                struct cop_context *c = sb->contexts;
+                cop_context_drop_kernel(c);
+                cop_cells_detach(c);
+                sb->contexts = c->next;
+                context_release(c);
         }
 }
 

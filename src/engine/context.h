@@ -132,6 +132,7 @@ void cop_context_run_next(struct cop_context *c); /* starts the next cell if the
 void cop_cell_finish(struct cop_cell *cell);
 /* Ends every cell of the context with this status and message (context removed, sandbox ended, kernel does not start). */
 void cop_cells_abort(struct cop_context *c, const char *status, const struct cop_error *why);
+void cop_cells_detach(struct cop_context *c); /* daemon stops: memory goes, rows and records stay open */
 void cop_cells_adopt(struct cop_context *c); /* daemon restart: rows that are queued or running */
 void cop_context_late_output(struct cop_context *c, const char *msg_id, const struct cop_output *o);
 struct cop_cell *cop_cell_find_live(struct cop_sandbox *sb, const char *id);

@@ -69,6 +69,14 @@ void cop_op_progress(struct cop_op *op, json_t *event)
                 op->to.progress(event, op->to.userdata);
 }
 
+void cop_op_on_cancel(struct cop_op *op, void (*cancel)(void *data), void *data)
+{
+        if (!op)
+                return;
+        op->cancel = cancel;
+        op->data = data;
+}
+
 bool cop_op_cancelled(const struct cop_op *op)
 {
         return op && op->cancelled;
