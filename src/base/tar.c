@@ -62,8 +62,7 @@ static int bad(struct cop_error *err, const char *what)
         return cop_error_set(err, EBADMSG, COP_ERR_bad_request, "the archive is damaged: %s", what);
 }
 
-/* -- reading bytes ---------------------------------------------------------------------------------------------------
- */
+/* -- reading bytes ------------------------------------------------------------------------------------------------- */
 
 /* n bytes, or with may_end none at all. */
 static int read_exactly(struct cop_tar_reader *r, void *data, size_t n, bool may_end, struct cop_error *err)
@@ -95,8 +94,7 @@ static int skip(struct cop_tar_reader *r, uint64_t n, struct cop_error *err)
         return 0;
 }
 
-/* -- fields of a block -----------------------------------------------------------------------------------------------
- */
+/* -- fields of a block --------------------------------------------------------------------------------------------- */
 
 /* Octal digits between spaces, ended by NUL or space or the field; or base 256 with the top bit set (GNU). */
 static int parse_number(const char *field, size_t n, uint64_t *ret)
@@ -152,8 +150,7 @@ static bool has_prefix(const struct block *b)
         return memcmp(b->magic, "ustar\0", 6) == 0;
 }
 
-/* -- extended headers ------------------------------------------------------------------------------------------------
- */
+/* -- extended headers ---------------------------------------------------------------------------------------------- */
 
 static int set_text(struct cop_buf *buf, const char *value, size_t n, struct cop_error *err)
 {
@@ -262,8 +259,7 @@ static int read_extended(struct cop_tar_reader *r, char type, uint64_t size, str
         }
 }
 
-/* -- entries ---------------------------------------------------------------------------------------------------------
- */
+/* -- entries ------------------------------------------------------------------------------------------------------- */
 
 static void forget_extended(struct cop_tar_reader *r)
 {
@@ -416,8 +412,7 @@ ssize_t cop_tar_data(struct cop_tar_reader *r, void *buf, size_t n, struct cop_e
         return got;
 }
 
-/* -- names -----------------------------------------------------------------------------------------------------------
- */
+/* -- names --------------------------------------------------------------------------------------------------------- */
 
 int cop_tar_clean_name(const char *name, char ret[static COP_TAR_NAME_MAX + 1])
 {
@@ -464,8 +459,7 @@ bool cop_tar_link_stays(const char *name, const char *target)
         return true;
 }
 
-/* -- writing ---------------------------------------------------------------------------------------------------------
- */
+/* -- writing ------------------------------------------------------------------------------------------------------- */
 
 /* LENGTH counts its own digits. */
 static int add_record(struct cop_buf *out, const char *key, const char *value)

@@ -24,8 +24,7 @@
 #define FOLDERS_MAX (8u << 20) /* bytes of names of folders whose mode comes last */
 #define PERMISSIONS 0777
 
-/* -- TAR -------------------------------------------------------------------------------------------------------------
- */
+/* -- TAR ----------------------------------------------------------------------------------------------------------- */
 
 struct packing {
         struct cop_file_request *q; /* borrowed */
@@ -168,8 +167,7 @@ int cop_file_tar(struct cop_file_request *q, struct cop_error *err)
         return r;
 }
 
-/* -- UNTAR -----------------------------------------------------------------------------------------------------------
- */
+/* -- UNTAR --------------------------------------------------------------------------------------------------------- */
 
 struct unpacking {
         struct cop_file_request *q; /* borrowed */

@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 #define STATUS_SKIPPED 77
-#define FDS_MAX        1024
+#define FDS_MAX 1024
 
 struct shared {
         char skip_reason[512];
@@ -40,7 +40,7 @@ void test_register(struct cop_test *test)
         last_test = &test->next;
 }
 
-/* -- within a test -------------------------------------------------------------------------------------------------- */
+/* -- within a test ------------------------------------------------------------------------------------------------- */
 
 /* Leaves at once: no destructors, no leak check, which would only add noise to the first fault. */
 static _Noreturn void leave(int status)
@@ -98,8 +98,8 @@ void test_check_mem(const char *file, int line, const char *expression, const vo
 
         for (size_t i = 0; i < n; i++)
                 if (x[i] != y[i])
-                        test_fail(file, line, "%s differs at byte %zu of %zu: 0x%02x, expected 0x%02x", expression, i, n,
-                                  x[i], y[i]);
+                        test_fail(file, line, "%s differs at byte %zu of %zu: 0x%02x, expected 0x%02x", expression, i,
+                                  n, x[i], y[i]);
 }
 
 void test_check_errno(const char *file, int line, const char *expression, long long r, int errnum)
@@ -115,8 +115,8 @@ void test_check_code(const char *file, int line, const char *expression, long lo
         if (r >= 0)
                 test_fail(file, line, "%s gave %lld, expected the error %s", expression, r, cop_err_code_name(wanted));
         if (err->code != wanted)
-                test_fail(file, line, "%s gave the error %s (%s), expected %s", expression, cop_err_code_name(err->code),
-                          err->message, cop_err_code_name(wanted));
+                test_fail(file, line, "%s gave the error %s (%s), expected %s", expression,
+                          cop_err_code_name(err->code), err->message, cop_err_code_name(wanted));
 }
 
 const char *test_dir(void)
@@ -206,7 +206,7 @@ static _Noreturn void run_here(struct cop_test *test)
         exit(0); /* with destructors, so that LeakSanitizer looks */
 }
 
-/* -- the runner ----------------------------------------------------------------------------------------------------- */
+/* -- the runner ---------------------------------------------------------------------------------------------------- */
 
 static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *at)
 {

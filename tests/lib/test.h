@@ -13,10 +13,10 @@
  *              ASSERT_STR(thing->name, "three");
  *      }
  *
- * main() is in test.c.  A test fails when an assertion fails, when it ends by a signal or with a status, when it is over
- * its limit, or when it leaves more or other descriptors open than it found.  Everything it started is killed after it,
- * also what left its process group.  Output: TAP on stdout, diagnostics on stderr, and the closing line
- * "N passed, N failed, N skipped" (or "0 tests" trouble as a failure).  Exit status: 0, or 1 when anything failed.
+ * main() is in test.c.  A test fails when an assertion fails, when it ends by a signal or with a status, when it is
+ * over its limit, or when it leaves more or other descriptors open than it found.  Everything it started is killed
+ * after it, also what left its process group.  Output: TAP on stdout, diagnostics on stderr, and the closing line "N
+ * passed, N failed, N skipped" (or "0 tests" trouble as a failure).  Exit status: 0, or 1 when anything failed.
  *
  *      test-x              all tests          test-x NAME…        only these (a trailing * matches a prefix)
  *      test-x --list       names              test-x --no-fork NAME  in this process, for gdb
@@ -41,13 +41,13 @@ struct cop_test {
 
 #define TEST_DEFAULT_LIMIT 30
 
-#define TEST_LIMIT(test_name, seconds)                                                            \
-        static void test_case_##test_name(void);                                                       \
-        __attribute__((constructor)) static void test_register_##test_name(void)                  \
-        {                                                                                         \
-                static struct cop_test test = {#test_name, test_case_##test_name, (seconds), NULL};    \
-                test_register(&test);                                                             \
-        }                                                                                         \
+#define TEST_LIMIT(test_name, seconds)                                                              \
+        static void test_case_##test_name(void);                                                    \
+        __attribute__((constructor)) static void test_register_##test_name(void)                    \
+        {                                                                                           \
+                static struct cop_test test = {#test_name, test_case_##test_name, (seconds), NULL}; \
+                test_register(&test);                                                               \
+        }                                                                                           \
         static void test_case_##test_name(void)
 #define TEST(test_name) TEST_LIMIT(test_name, TEST_DEFAULT_LIMIT)
 
@@ -56,18 +56,18 @@ struct cop_test {
 /* Ends the test as failed. */
 #define FAIL(...) test_fail(__FILE__, __LINE__, __VA_ARGS__)
 
-#define ASSERT(x)                                       \
-        do {                                            \
-                if (!(x))                               \
+#define ASSERT(x)                                        \
+        do {                                             \
+                if (!(x))                                \
                         FAIL("ASSERT(%s) is false", #x); \
         } while (0)
 
-#define test_compare(a, op, b)                                                                                       \
-        do {                                                                                                         \
-                long long _test_a = (long long)(a), _test_b = (long long)(b);                                        \
-                if (!(_test_a op _test_b))                                                                           \
-                        FAIL("%s %s %s does not hold: %lld (0x%llx) and %lld (0x%llx)", #a, #op, #b, _test_a,        \
-                             (unsigned long long)_test_a, _test_b, (unsigned long long)_test_b);                     \
+#define test_compare(a, op, b)                                                                                \
+        do {                                                                                                  \
+                long long _test_a = (long long)(a), _test_b = (long long)(b);                                 \
+                if (!(_test_a op _test_b))                                                                    \
+                        FAIL("%s %s %s does not hold: %lld (0x%llx) and %lld (0x%llx)", #a, #op, #b, _test_a, \
+                             (unsigned long long)_test_a, _test_b, (unsigned long long)_test_b);              \
         } while (0)
 /* Integers and pointers, compared as 64-bit signed numbers. Not for floats: ASSERT those. */
 #define ASSERT_EQ(a, b) test_compare(a, ==, b)
@@ -84,19 +84,19 @@ struct cop_test {
 #define ASSERT_MEM(a, b, n) test_check_mem(__FILE__, __LINE__, #a, a, b, n)
 
 /* r >= 0, else prints r and err (struct cop_error *, may be NULL).  The call is evaluated before err is looked at. */
-#define ASSERT_OK(r, err)                                                     \
-        do {                                                                  \
-                long long _test_r = (long long)(r);                           \
-                if (_test_r < 0)                                              \
+#define ASSERT_OK(r, err)                                                      \
+        do {                                                                   \
+                long long _test_r = (long long)(r);                            \
+                if (_test_r < 0)                                               \
                         test_fail_error(__FILE__, __LINE__, #r, _test_r, err); \
         } while (0)
 /* r is exactly this negative errno. */
 #define ASSERT_ERRNO(r, errnum) test_check_errno(__FILE__, __LINE__, #r, (long long)(r), errnum)
 /* r < 0 and err (struct cop_error *) has this code, e.g. COP_ERR_bad_request. */
-#define ASSERT_CODE(r, err, wanted)                                                       \
-        do {                                                                              \
-                long long _test_r = (long long)(r);                                       \
-                test_check_code(__FILE__, __LINE__, #r, _test_r, err, wanted);            \
+#define ASSERT_CODE(r, err, wanted)                                            \
+        do {                                                                   \
+                long long _test_r = (long long)(r);                            \
+                test_check_code(__FILE__, __LINE__, #r, _test_r, err, wanted); \
         } while (0)
 
 /* A new empty folder, removed after the test; the same one for every call within a test. */
@@ -107,7 +107,8 @@ size_t test_count_fds(void);
 void test_register(struct cop_test *test);
 _Noreturn void test_skip(const char *format, ...) __attribute__((format(printf, 1, 2)));
 _Noreturn void test_fail(const char *file, int line, const char *format, ...) __attribute__((format(printf, 3, 4)));
-_Noreturn void test_fail_error(const char *file, int line, const char *expression, long long r, const struct cop_error *err);
+_Noreturn void test_fail_error(const char *file, int line, const char *expression, long long r,
+                               const struct cop_error *err);
 void test_check_str(const char *file, int line, const char *expression, const char *a, const char *b);
 void test_check_contains(const char *file, int line, const char *expression, const char *haystack, const char *needle);
 void test_check_mem(const char *file, int line, const char *expression, const void *a, const void *b, size_t n);
