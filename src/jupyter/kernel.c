@@ -212,7 +212,7 @@ void cop_kernel_new_id(struct cop_kernel *k, char *ret, size_t size)
 int cop_kernel_send(struct cop_kernel *k, enum cop_channel_kind channel, const char *type, const char *msg_id,
                     json_t *parent, json_t *content, struct cop_error *err)
 {
-        _cleanup_(cop_request_done) struct cop_request request = {0};
+        _cleanup_(cop_kernel_request_done) struct cop_request request = {0};
         char id[COP_MESSAGE_ID_MAX];
 
         if (!content)
@@ -221,7 +221,7 @@ int cop_kernel_send(struct cop_kernel *k, enum cop_channel_kind channel, const c
                 return cop_error_set(err, ENOTCONN, COP_ERR_invalid_state, "the kernel is not connected");
         if (!msg_id)
                 cop_kernel_new_id(k, id, sizeof(id));
-        int r = cop_request_build(k->signer, k->session, msg_id ? msg_id : id, type, parent, content, &request, err);
+        int r = cop_kernel_request_build(k->signer, k->session, msg_id ? msg_id : id, type, parent, content, &request, err);
         if (r >= 0)
                 r = cop_channel_send(&k->channels[channel], &request, err);
         cop_source_set_enabled(k->pump, 1);

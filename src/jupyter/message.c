@@ -180,7 +180,7 @@ int cop_message_content(const struct cop_message *m, json_t **ret, bool *ret_rep
 
 /* -- sending ------------------------------------------------------------------------------------------------------- */
 
-void cop_request_done(struct cop_request *r)
+void cop_kernel_request_done(struct cop_request *r)
 {
         free(r->header);
         free(r->parent);
@@ -193,7 +193,7 @@ static struct cop_frame frame(const char *s)
         return (struct cop_frame){(char *)s, strlen(s)};
 }
 
-int cop_request_build(struct cop_signer *signer, const char *session, const char *msg_id, const char *type,
+int cop_kernel_request_build(struct cop_signer *signer, const char *session, const char *msg_id, const char *type,
                       json_t *parent, json_t *content, struct cop_request *ret, struct cop_error *err)
 {
         struct cop_request r = {0};
@@ -207,7 +207,7 @@ int cop_request_build(struct cop_signer *signer, const char *session, const char
         r.parent = parent ? json_dumps(parent, JSON_COMPACT) : strdup("{}");
         r.content = json_dumps(content, JSON_COMPACT);
         if (!r.header || !r.parent || !r.content) {
-                cop_request_done(&r);
+                cop_kernel_request_done(&r);
                 return cop_error_errno(err, ENOMEM, "building a %s", type);
         }
         *ret = r;
@@ -217,7 +217,7 @@ int cop_request_build(struct cop_signer *signer, const char *session, const char
         ret->frames[4] = frame("{}");
         ret->frames[5] = frame(r.content);
         if (cop_signer_sign(signer, ret->frames + 2, ret->signature) < 0) {
-                cop_request_done(ret);
+                cop_kernel_request_done(ret);
                 return cop_error_set(err, EIO, COP_ERR_internal, "libcrypto could not sign a message");
         }
         ret->frames[1] = frame(ret->signature);

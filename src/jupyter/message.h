@@ -66,8 +66,8 @@ struct cop_request {
         struct cop_frame frames[6];      /* borrowed from the above */
 };
 
-void cop_request_done(struct cop_request *r);
+void cop_kernel_request_done(struct cop_request *r);
 
 /* msg_id, session and type are plain ASCII; parent is a header to answer or NULL; content is an object. */
-int cop_request_build(struct cop_signer *signer, const char *session, const char *msg_id, const char *type,
+int cop_kernel_request_build(struct cop_signer *signer, const char *session, const char *msg_id, const char *type,
                       json_t *parent, json_t *content, struct cop_request *ret, struct cop_error *err);

@@ -165,7 +165,7 @@ static void on_stop_timer(struct cop_source *s, usec_t now, void *userdata)
                         cop_source_set_time(s, now + STOP_POLL);
                 return;
         }
-        if (cop_sandbox_remove(k->sandbox) == -EBUSY && now < k->stop_deadline)
+        if (cop_sandbox_wipe(k->sandbox) == -EBUSY && now < k->stop_deadline)
                 cop_source_set_time(s, now + USEC_PER_MSEC);
         else
                 finish(k);

@@ -295,7 +295,7 @@ void cop_sandbox_kill(struct cop_sandbox *sb)
                 syscall(SYS_pidfd_send_signal, sb->pidfd, SIGKILL, NULL, 0);
 }
 
-int cop_sandbox_remove(struct cop_sandbox *sb)
+int cop_sandbox_wipe(struct cop_sandbox *sb)
 {
         int r = cop_cgroup_remove(&sb->cgroup);
 
@@ -314,7 +314,7 @@ struct cop_sandbox *cop_sandbox_free(struct cop_sandbox *sb)
         if (sb->pid > 0) /* ECHILD when the caller has reaped it */
                 while (waitpid(sb->pid, NULL, 0) < 0 && errno == EINTR)
                         ;
-        while (cop_sandbox_remove(sb) == -EBUSY && cop_now(CLOCK_MONOTONIC) < deadline)
+        while (cop_sandbox_wipe(sb) == -EBUSY && cop_now(CLOCK_MONOTONIC) < deadline)
                 nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
         cop_cgroup_done(&sb->cgroup);
         cop_close(sb->control_fd);

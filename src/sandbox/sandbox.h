@@ -42,7 +42,7 @@ struct cop_cgroup *cop_sandbox_cgroup(struct cop_sandbox *sb); /* borrowed */
 /* SIGKILL to init and with it, by the end of the pid namespace, to everything inside.  Returns at once. */
 void cop_sandbox_kill(struct cop_sandbox *sb);
 /* After init was reaped: removes the cgroup.  0, or -EBUSY (try again shortly). */
-int cop_sandbox_remove(struct cop_sandbox *sb);
+int cop_sandbox_wipe(struct cop_sandbox *sb);
 /* Kills and removes what is left, waiting for it at most 2 s; returns NULL. */
 struct cop_sandbox *cop_sandbox_free(struct cop_sandbox *sb);
 static inline void cop_sandbox_freep(struct cop_sandbox **sb)
