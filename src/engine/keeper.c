@@ -403,7 +403,7 @@ int cop_keeper_start(struct cop_loop *loop, const char *keeper_path, const char 
                 return listen_fd;
         const struct cop_child_spec spec = {
                 .path = keeper_path,
-                .argv = (const char *const[]){"coppice-keeper", NULL},
+                .argv = (const char *const[]){"coppice-keeper", "--socket-fd", "3", NULL},
                 .cwd = "/",
                 .fds = (const struct cop_child_fd[]){{log_fd, STDERR_FILENO}, {listen_fd, LISTEN_FD}},
                 .fd_count = 2,
