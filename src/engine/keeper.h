@@ -23,7 +23,7 @@ struct cop_keeper_events {
 };
 
 /* Makes the listening socket at socket_path (mode 0600), starts keeper_path detached from us with it, and connects.
- * The keeper gets the socket as descriptor 3, no arguments, a session of its own, and / as its working directory.
+ * The keeper gets the socket as descriptor 3, and a session of its own.
  * log_path: where the keeper's stderr goes (append). */
 int cop_keeper_start(struct cop_loop *loop, const char *keeper_path, const char *socket_path, const char *log_path,
                      const struct cop_keeper_events *events, struct cop_keeper **ret, struct cop_error *err);
