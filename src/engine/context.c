@@ -124,6 +124,7 @@ static int context_new(struct cop_sandbox *sb, struct cop_context_row *row /* st
                 return c ? -EINVAL : cop_error_errno(err, ENOMEM, "context");
         }
         c->sandbox = sb;
+        c->dir_fd = -EBADF;
         c->row = row;
         c->env = row->env ? json_loads(row->env, 0, NULL) : NULL;
         c->state_lost = row->state_lost ? json_loads(row->state_lost, 0, NULL) : NULL;

@@ -50,6 +50,7 @@ struct cop_context {
         struct cop_kernelspecs specs; /* owned */
         json_t *env;                 /* owned, may be NULL */
         struct cop_kernel *kernel;   /* owned; NULL while there is none */
+        int dir_fd;                  /* owned: the kernel's folder, until the client is connected */
         struct cop_keeper_call *call; /* the step of starting that is under way */
         struct cop_kernel_end end;   /* of the present kernel, once it ended */
         const char *kill_reason;     /* why we killed it: a literal of cop_kernel_end.reason, or NULL */

@@ -110,18 +110,17 @@ static void start_failed(struct cop_context *c, const struct cop_error *why)
 static int open_client(struct cop_context *c, bool adopt, struct cop_error *err)
 {
         struct cop_engine *e = c->sandbox->engine;
-        _cleanup_close_ int dir_fd = -EBADF;
 
         if (!e->jupyter) {
                 int r = cop_jupyter_new(e->loop, 0, &e->jupyter, err);
                 if (r < 0)
                         return r;
         }
-        dir_fd = cop_open_beneath(c->sandbox->ipc_fd, c->row->kernel_dir, O_PATH | O_DIRECTORY, 0, true, err);
-        if (dir_fd < 0)
-                return dir_fd;
+        c->dir_fd = cop_open_beneath(c->sandbox->ipc_fd, c->row->kernel_dir, O_PATH | O_DIRECTORY, 0, true, err);
+        if (c->dir_fd < 0)
+                return c->dir_fd;
         struct cop_kernel_options options = {
-                .dir_fd = dir_fd,
+                .dir_fd = c->dir_fd,
                 .key = c->row->key,
                 .session = c->row->session,
                 .timeout = KERNEL_READY_MAX,
@@ -281,6 +280,7 @@ static void on_kernel_ready(struct cop_kernel *k, const struct cop_kernel_info *
         struct cop_context *c = userdata;
 
         c->start_failures = 0;
+        c->dir_fd = cop_close(c->dir_fd);
         if (info->language && (!c->row->language || strcmp(info->language, c->row->language) != 0))
                 replace_string(&c->row->language, info->language);
         cop_context_set_state(c, c->running ? "busy" : "idle");
@@ -355,6 +355,7 @@ void cop_context_drop_kernel(struct cop_context *c)
         c->call = NULL;
         c->exit_timer = cop_source_free(c->exit_timer);
         c->kernel = cop_kernel_free(c->kernel);
+        c->dir_fd = cop_close(c->dir_fd);
 }
 
 /* The old generation's folder and the keeper's note of it. */
