@@ -10,7 +10,7 @@ def main():
         data = f.read()
     rows = [", ".join(str(b) for b in data[i : i + 32]) for i in range(0, len(data), 32)]
     with open(target, "w") as f:
-        f.write('#include "server/openapi.h"\n\n')
+        f.write('#include "server/server.h"\n\n')
         f.write(f"const char {name}[] = {{\n        " + ",\n        ".join(rows) + ",\n        0};\n")
         f.write(f"const size_t {name}_len = {len(data)};\n")
 

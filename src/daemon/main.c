@@ -23,9 +23,9 @@
 #include "server/route.h"
 #include "server/server.h"
 
-#define EXIT_USAGE   2
+#define EXIT_USAGE 2
 #define EXIT_RUNNING 3 /* another daemon has this home */
-#define HOSTS_MAX    16
+#define HOSTS_MAX 16
 
 struct options {
         const char *home;

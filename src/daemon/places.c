@@ -24,7 +24,8 @@ static int program_folder(char *buf, size_t n, struct cop_error *err)
 }
 
 /* The variable, else the first candidate below folder that exists, else the last one. */
-static int choose(const char *variable, const char *folder, const char *const *candidates, char *buf, struct cop_error *err)
+static int choose(const char *variable, const char *folder, const char *const *candidates, char *buf,
+                  struct cop_error *err)
 {
         const char *value = getenv(variable);
         int r = 0;
@@ -57,7 +58,8 @@ static int default_home(char *buf, struct cop_error *err)
         else if (user && *user == '/')
                 r = cop_path_format(buf, PATH_MAX, "%s/.local/share/coppice", user);
         else
-                return cop_error_set(err, EINVAL, COP_ERR_bad_request, "$HOME is not set; say where to keep things with --home DIR");
+                return cop_error_set(err, EINVAL, COP_ERR_bad_request,
+                                     "$HOME is not set; say where to keep things with --home DIR");
         return r < 0 ? cop_error_errno(err, r, "home folder") : 0;
 }
 
@@ -73,17 +75,19 @@ static int make_home(const char *path, char *ret, struct cop_error *err)
         if (stat(ret, &st) < 0)
                 return cop_error_errno(err, errno, "%s", ret);
         if (st.st_uid != geteuid())
-                return cop_error_set(err, EPERM, COP_ERR_bad_request, "%s belongs to uid %u, not to uid %u who runs the daemon", ret,
+                return cop_error_set(err, EPERM, COP_ERR_bad_request,
+                                     "%s belongs to uid %u, not to uid %u who runs the daemon", ret,
                                      (unsigned)st.st_uid, (unsigned)geteuid());
         return 0;
 }
 
 int cop_places_find(const char *home, const char *socket, struct cop_places *ret, struct cop_error *err)
 {
-        /* build/bin/coppiced in a source tree, PREFIX/bin or PREFIX/sbin/coppiced when installed. */
+        /* PREFIX/bin/coppiced when installed; in a build tree, tools/link-bin.sh makes BUILD look like a prefix. */
         static const char *const keeper[] = {"coppice-keeper", "../libexec/coppice/coppice-keeper", NULL};
-        static const char *const tool[] = {"../libexec/coppice/coppice-image", "../../libexec/coppice-image", NULL};
-        static const char *const recipes[] = {"../share/coppice/images", "../../images", NULL};
+        static const char *const tool[] = {"../libexec/coppice/coppice-image", "../libexec/coppice-image",
+                                           "../../libexec/coppice-image", NULL};
+        static const char *const recipes[] = {"../share/coppice/images", "../images", "../../images", NULL};
         char folder[PATH_MAX], wanted[PATH_MAX];
         int r = 0;
 
@@ -122,7 +126,8 @@ int cop_places_lock(const struct cop_places *places, struct cop_error *err)
                 ssize_t n = read(fd, pid, sizeof(pid) - 1);
                 pid[n > 0 ? (size_t)n : 0] = '\0';
                 pid[strcspn(pid, "\n")] = '\0';
-                return cop_error_set(err, EWOULDBLOCK, COP_ERR_in_use, "another daemon (pid %s) already runs with home %s", *pid ? pid : "?",
+                return cop_error_set(err, EWOULDBLOCK, COP_ERR_in_use,
+                                     "another daemon (pid %s) already runs with home %s", *pid ? pid : "?",
                                      places->home);
         }
         int n = snprintf(pid, sizeof(pid), "%d\n", (int)getpid());

@@ -6,11 +6,12 @@
 #include "base/err.h"
 
 struct cop_places {
-        char home[PATH_MAX];   /* absolute; exists, mode 0700, after cop_places_find */
+        char home[PATH_MAX]; /* absolute; exists, mode 0700, after cop_places_find */
         char socket[PATH_MAX];
-        char keeper[PATH_MAX];     /* $COPPICE_KEEPER, else coppice-keeper beside this program */
-        char image_tool[PATH_MAX]; /* $COPPICE_IMAGE_TOOL, else libexec/coppice-image of the source tree or ../libexec/coppice/ */
-        char recipes[PATH_MAX];    /* $COPPICE_RECIPES, else images/ of the source tree or ../share/coppice/images */
+        char keeper[PATH_MAX]; /* $COPPICE_KEEPER, else coppice-keeper beside this program */
+        char image_tool
+                [PATH_MAX]; /* $COPPICE_IMAGE_TOOL, else libexec/coppice-image of the source tree or ../libexec/coppice/ */
+        char recipes[PATH_MAX]; /* $COPPICE_RECIPES, else images/ of the source tree or ../share/coppice/images */
 };
 
 /* home and socket may be NULL (see coppiced --help). Missing programs are no error here: the call that needs one says so. */

@@ -10,8 +10,9 @@ static const struct {
         const char *type;
         enum cop_accept accept;
 } types[] = {
-        {"application/json", COP_ACCEPT_JSON},       {"application/x-ndjson", COP_ACCEPT_NDJSON}, {"application/ndjson", COP_ACCEPT_NDJSON},
-        {"application/jsonl", COP_ACCEPT_NDJSON},    {"application/x-jsonl", COP_ACCEPT_NDJSON},  {"application/jsonlines", COP_ACCEPT_NDJSON},
+        {"application/json", COP_ACCEPT_JSON},      {"application/x-ndjson", COP_ACCEPT_NDJSON},
+        {"application/ndjson", COP_ACCEPT_NDJSON},  {"application/jsonl", COP_ACCEPT_NDJSON},
+        {"application/x-jsonl", COP_ACCEPT_NDJSON}, {"application/jsonlines", COP_ACCEPT_NDJSON},
         {"text/event-stream", COP_ACCEPT_SSE},
 };
 

@@ -12,18 +12,20 @@
 
 /* JSON needs up to twice the bytes of text that is not ASCII (\uXXXX for three bytes of UTF-8) or full of quotes. */
 #define CELL_BODY_MAX (2 * (size_t)COP_CELL_CODE_MAX + 65536)
-#define TIMEOUT_MIN   (100 * USEC_PER_MSEC)
+#define TIMEOUT_MIN (100 * USEC_PER_MSEC)
 
 static int parse_flags(json_t *body, struct cop_cell_params *p, struct cop_error *err)
 {
-        static const char *const stdin_words[] = {"none", "open", NULL}, *const gone_words[] = {"continue", "interrupt", NULL};
+        static const char *const stdin_words[] = {"none", "open", NULL}, *const gone_words[] = {"continue", "interrupt",
+                                                                                                NULL};
         bool history = true;
         unsigned input = 0, gone = 0;
         int r;
 
         if ((r = cop_field_word(body, "stdin", stdin_words, &input, err)) < 0 ||
             (r = cop_field_word(body, "on_disconnect", gone_words, &gone, err)) < 0 ||
-            (r = cop_json_get_bool(body, "silent", &p->silent, err)) < 0 || (r = cop_json_get_bool(body, "store_history", &history, err)) < 0 ||
+            (r = cop_json_get_bool(body, "silent", &p->silent, err)) < 0 ||
+            (r = cop_json_get_bool(body, "store_history", &history, err)) < 0 ||
             (r = cop_json_get_bool(body, "detach", &p->detach, err)) < 0)
                 return r;
         p->stdin_open = input == 1;
@@ -44,15 +46,17 @@ static int parse_params(json_t *body, struct cop_cell_params *p, struct cop_erro
                 return cop_error_set(err, EINVAL, COP_ERR_bad_request, "field \"code\" is missing");
         p->code_len = json_string_length(json_object_get(body, "code"));
         if (p->code_len > COP_CELL_CODE_MAX)
-                return cop_error_set(err, EMSGSIZE, COP_ERR_payload_too_large, "field \"code\": %zu bytes are over the limit of %u MiB",
-                                     p->code_len, COP_CELL_CODE_MAX >> 20);
+                return cop_error_set(err, EMSGSIZE, COP_ERR_payload_too_large,
+                                     "field \"code\": %zu bytes are over the limit of %u MiB", p->code_len,
+                                     COP_CELL_CODE_MAX >> 20);
         if ((r = cop_field_text(body, "context", &p->context, err)) < 0)
                 return r;
         r = cop_json_get_seconds(body, "timeout", COP_CELL_TIMEOUT_MAX, &p->timeout, err);
         if (r < 0)
                 return r;
         if (r > 0 && p->timeout < TIMEOUT_MIN)
-                return cop_error_set(err, EINVAL, COP_ERR_bad_request, "field \"timeout\": expected a number of seconds from 0.1 to 86400");
+                return cop_error_set(err, EINVAL, COP_ERR_bad_request,
+                                     "field \"timeout\": expected a number of seconds from 0.1 to 86400");
         if ((r = cop_field_output_max(body, &p->output_max, err)) < 0)
                 return r;
         return parse_flags(body, p, err);
@@ -85,8 +89,7 @@ static void queued(json_t *result, const struct cop_error *err, void *userdata)
                 return;
         }
         r->state = strdup(id);
-        cop_stream_record(r, COP_RECORD_CELL, cop_request_param(r, 0), id, 0, true,
-                          cop_accept_parse(cop_request_header(r, "Accept"), COP_ACCEPT_NDJSON));
+        cop_stream_record(r, COP_RECORD_CELL, cop_request_param(r, 0), id, 0, true);
 }
 
 static void run(struct cop_request *r)
@@ -115,12 +118,12 @@ static void stream(struct cop_request *r)
         struct cop_error err = COP_ERROR_NULL;
         uint64_t after = 0;
 
-        if (cop_query_check(&r->uri, names, NULL, &err) < 0 || cop_query_u64(&r->uri, "after", 0, INT64_MAX, &after, &err) < 0) {
+        if (cop_query_check(&r->uri, names, NULL, &err) < 0 ||
+            cop_query_u64(&r->uri, "after", 0, INT64_MAX, &after, &err) < 0) {
                 cop_reply_error(r, &err);
                 return;
         }
-        cop_stream_record(r, COP_RECORD_CELL, cop_request_param(r, 0), cop_request_param(r, 1), after, true,
-                          cop_accept_parse(cop_request_header(r, "Accept"), COP_ACCEPT_NDJSON));
+        cop_stream_record(r, COP_RECORD_CELL, cop_request_param(r, 0), cop_request_param(r, 1), after, true);
 }
 
 /* -- the rest ----------------------------------------------------------------------------------------------------- */
@@ -133,8 +136,10 @@ static int parse_filter(struct cop_request *r, json_t *filter, struct cop_error 
         bool outputs = false;
         int k;
 
-        if ((k = cop_query_check(&r->uri, names, NULL, err)) < 0 || (k = cop_query_str(&r->uri, "context", &context, err)) < 0 ||
-            (k = cop_query_str(&r->uri, "before", &before, err)) < 0 || (k = cop_query_u64(&r->uri, "limit", 1, 10000, &limit, err)) < 0 ||
+        if ((k = cop_query_check(&r->uri, names, NULL, err)) < 0 ||
+            (k = cop_query_str(&r->uri, "context", &context, err)) < 0 ||
+            (k = cop_query_str(&r->uri, "before", &before, err)) < 0 ||
+            (k = cop_query_u64(&r->uri, "limit", 1, 10000, &limit, err)) < 0 ||
             (k = cop_query_bool(&r->uri, "outputs", &outputs, err)) < 0)
                 return k;
         if (context)

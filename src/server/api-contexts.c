@@ -8,15 +8,18 @@ static int parse_params(json_t *body, struct cop_context_params *p, struct cop_e
         static const char *const fields[] = {"language", "kernelspec", "name", "cwd", "env", NULL};
         int r;
 
-        if ((r = cop_json_check_keys(body, fields, err)) < 0 || (r = cop_field_text(body, "language", &p->language, err)) < 0 ||
-            (r = cop_field_text(body, "kernelspec", &p->kernelspec, err)) < 0 || (r = cop_field_text(body, "name", &p->name, err)) < 0 ||
+        if ((r = cop_json_check_keys(body, fields, err)) < 0 ||
+            (r = cop_field_text(body, "language", &p->language, err)) < 0 ||
+            (r = cop_field_text(body, "kernelspec", &p->kernelspec, err)) < 0 ||
+            (r = cop_field_text(body, "name", &p->name, err)) < 0 ||
             (r = cop_field_text(body, "cwd", &p->cwd, err)) < 0 || (r = cop_field_env(body, "env", &p->env, err)) < 0)
                 return r;
         if (p->language && p->kernelspec)
                 return cop_error_set(err, EINVAL, COP_ERR_bad_request, "give \"language\" or \"kernelspec\", not both");
         if (p->name && !cop_name_valid(p->name))
                 return cop_error_set(err, EINVAL, COP_ERR_bad_request,
-                                     "field \"name\": 1 to 63 letters, digits, \".\", \"_\" or \"-\" that begin with a letter or digit");
+                                     "field \"name\": 1 to 63 letters, digits, \".\", \"_\" or \"-\" that begin with a "
+                                     "letter or digit");
         return 0;
 }
 
@@ -62,13 +65,15 @@ static bool takes_no_fields(struct cop_request *r)
 static void restart(struct cop_request *r)
 {
         if (takes_no_fields(r))
-                cop_context_restart(r->engine, cop_request_param(r, 0), cop_request_param(r, 1), cop_request_to(r), &r->op);
+                cop_context_restart(r->engine, cop_request_param(r, 0), cop_request_param(r, 1), cop_request_to(r),
+                                    &r->op);
 }
 
 static void interrupt(struct cop_request *r)
 {
         if (takes_no_fields(r))
-                cop_context_interrupt(r->engine, cop_request_param(r, 0), cop_request_param(r, 1), cop_request_to(r), &r->op);
+                cop_context_interrupt(r->engine, cop_request_param(r, 0), cop_request_param(r, 1), cop_request_to(r),
+                                      &r->op);
 }
 
 const struct cop_route cop_api_contexts[] = {

@@ -8,10 +8,10 @@
 #include "request.h"
 #include "stream.h"
 
-#define STDIN_MAX     (64u << 20)
+#define STDIN_MAX (64u << 20)
 #define EXEC_BODY_MAX (STDIN_MAX / 3 * 4 + (2u << 20)) /* as base64, with arguments and environment */
-#define ARGV_MAX      4096
-#define TIMEOUT_MIN   (100 * USEC_PER_MSEC)
+#define ARGV_MAX 4096
+#define TIMEOUT_MIN (100 * USEC_PER_MSEC)
 
 /* What parsing makes and the request must free. */
 struct exec {
@@ -35,17 +35,20 @@ static int parse_argv(json_t *body, struct exec *e, struct cop_error *err)
         if (r <= 0)
                 return r;
         if (json_array_size(array) == 0 || json_array_size(array) > ARGV_MAX)
-                return cop_error_set(err, EINVAL, COP_ERR_bad_request, "field \"argv\": expected 1 to %d strings", ARGV_MAX);
+                return cop_error_set(err, EINVAL, COP_ERR_bad_request, "field \"argv\": expected 1 to %d strings",
+                                     ARGV_MAX);
         e->argv = calloc(json_array_size(array) + 1, sizeof(*e->argv));
         if (!e->argv)
                 return cop_error_errno(err, ENOMEM, "arguments");
-        json_array_foreach(array, i, value) {
+        json_array_foreach (array, i, value) {
                 if (!json_is_string(value))
-                        return cop_error_set(err, EINVAL, COP_ERR_bad_request, "field \"argv[%zu]\": expected a string", i);
+                        return cop_error_set(err, EINVAL, COP_ERR_bad_request, "field \"argv[%zu]\": expected a string",
+                                             i);
                 e->argv[i] = json_string_value(value);
         }
         if (!*e->argv[0])
-                return cop_error_set(err, EINVAL, COP_ERR_bad_request, "field \"argv[0]\": the program's name is empty");
+                return cop_error_set(err, EINVAL, COP_ERR_bad_request,
+                                     "field \"argv[0]\": the program's name is empty");
         e->params.argv = e->argv;
         return 1;
 }
@@ -92,7 +95,8 @@ static int parse_stdin(json_t *body, struct exec *e, struct cop_error *err)
         const char *text = NULL, *base64 = NULL;
         int r;
 
-        if ((r = cop_json_get_str(body, "stdin", &text, err)) < 0 || (r = cop_json_get_str(body, "stdin_base64", &base64, err)) < 0)
+        if ((r = cop_json_get_str(body, "stdin", &text, err)) < 0 ||
+            (r = cop_json_get_str(body, "stdin_base64", &base64, err)) < 0)
                 return r;
         if (text && base64)
                 return cop_error_set(err, EINVAL, COP_ERR_bad_request, "give \"stdin\" or \"stdin_base64\", not both");
@@ -100,7 +104,8 @@ static int parse_stdin(json_t *body, struct exec *e, struct cop_error *err)
                 e->params.stdin_data = text;
                 e->params.stdin_len = json_string_length(json_object_get(body, "stdin"));
         } else if (base64) {
-                r = decode_base64(base64, json_string_length(json_object_get(body, "stdin_base64")), &e->input, &e->params.stdin_len);
+                r = decode_base64(base64, json_string_length(json_object_get(body, "stdin_base64")), &e->input,
+                                  &e->params.stdin_len);
                 if (r == -ENOMEM)
                         return cop_error_errno(err, ENOMEM, "stdin");
                 if (r < 0)
@@ -109,7 +114,8 @@ static int parse_stdin(json_t *body, struct exec *e, struct cop_error *err)
         }
         if (e->params.stdin_len > STDIN_MAX)
                 return cop_error_set(err, EMSGSIZE, COP_ERR_payload_too_large,
-                                     "stdin is over the limit of %u MiB; upload a file and redirect it", STDIN_MAX >> 20);
+                                     "stdin is over the limit of %u MiB; upload a file and redirect it",
+                                     STDIN_MAX >> 20);
         return 0;
 }
 
@@ -123,35 +129,41 @@ static int parse_timeout(json_t *body, struct cop_exec_params *p, struct cop_err
         if (r == 0)
                 timeout = p->detach ? USEC_INFINITY : 0;
         else if (timeout == 0 && !p->detach)
-                return cop_error_set(err, EINVAL, COP_ERR_bad_request,
-                                     "field \"timeout\": 0 (no limit) is only possible with \"detach\"; give 0.1 to 86400 seconds");
+                return cop_error_set(
+                        err, EINVAL, COP_ERR_bad_request,
+                        "field \"timeout\": 0 (no limit) is only possible with \"detach\"; give 0.1 to 86400 seconds");
         else if (timeout == 0)
                 timeout = USEC_INFINITY;
         else if (timeout < TIMEOUT_MIN)
-                return cop_error_set(err, EINVAL, COP_ERR_bad_request, "field \"timeout\": expected a number of seconds from 0.1 to 86400");
+                return cop_error_set(err, EINVAL, COP_ERR_bad_request,
+                                     "field \"timeout\": expected a number of seconds from 0.1 to 86400");
         p->timeout = timeout;
         return 0;
 }
 
 static int parse_params(json_t *body, struct exec *e, struct cop_error *err)
 {
-        static const char *const fields[] = {"command",      "argv",    "cwd",    "env",           "user",       "stdin",
-                                             "stdin_base64", "timeout", "detach", "on_disconnect", "output_max", NULL};
+        static const char *const fields[] = {"command", "argv",          "cwd",          "env",
+                                             "user",    "stdin",         "stdin_base64", "timeout",
+                                             "detach",  "on_disconnect", "output_max",   NULL};
         static const char *const gone_words[] = {"continue", "kill", NULL};
         struct cop_exec_params *p = &e->params;
         unsigned gone = 0;
         int r;
 
-        if ((r = cop_json_check_keys(body, fields, err)) < 0 || (r = cop_field_text(body, "command", &p->command, err)) < 0 ||
-            (r = parse_argv(body, e, err)) < 0)
+        if ((r = cop_json_check_keys(body, fields, err)) < 0 ||
+            (r = cop_field_text(body, "command", &p->command, err)) < 0 || (r = parse_argv(body, e, err)) < 0)
                 return r;
         if (!p->command == !p->argv)
                 return cop_error_set(err, EINVAL, COP_ERR_bad_request,
-                                     p->argv ? "give \"command\" or \"argv\", not both" : "field \"command\" (a shell string) or \"argv\" is missing");
-        if ((r = cop_field_text(body, "cwd", &p->cwd, err)) < 0 || (r = cop_field_text(body, "user", &p->user, err)) < 0 ||
+                                     p->argv ? "give \"command\" or \"argv\", not both"
+                                             : "field \"command\" (a shell string) or \"argv\" is missing");
+        if ((r = cop_field_text(body, "cwd", &p->cwd, err)) < 0 ||
+            (r = cop_field_text(body, "user", &p->user, err)) < 0 ||
             (r = cop_field_env(body, "env", &p->env, err)) < 0 || (r = parse_stdin(body, e, err)) < 0 ||
             (r = cop_json_get_bool(body, "detach", &p->detach, err)) < 0 || (r = parse_timeout(body, p, err)) < 0 ||
-            (r = cop_field_word(body, "on_disconnect", gone_words, &gone, err)) < 0 || (r = cop_field_output_max(body, &p->output_max, err)) < 0)
+            (r = cop_field_word(body, "on_disconnect", gone_words, &gone, err)) < 0 ||
+            (r = cop_field_output_max(body, &p->output_max, err)) < 0)
                 return r;
         p->kill_on_disconnect = gone == 1;
         return 0;
@@ -184,8 +196,7 @@ static void started(json_t *result, const struct cop_error *err, void *userdata)
                 return;
         }
         r->state = strdup(id);
-        cop_stream_record(r, COP_RECORD_COMMAND, cop_request_param(r, 0), id, 0, true,
-                          cop_accept_parse(cop_request_header(r, "Accept"), COP_ACCEPT_NDJSON));
+        cop_stream_record(r, COP_RECORD_COMMAND, cop_request_param(r, 0), id, 0, true);
 }
 
 static void run(struct cop_request *r)
@@ -226,12 +237,12 @@ static void stream(struct cop_request *r)
         struct cop_error err = COP_ERROR_NULL;
         uint64_t after = 0;
 
-        if (cop_query_check(&r->uri, names, NULL, &err) < 0 || cop_query_u64(&r->uri, "after", 0, INT64_MAX, &after, &err) < 0) {
+        if (cop_query_check(&r->uri, names, NULL, &err) < 0 ||
+            cop_query_u64(&r->uri, "after", 0, INT64_MAX, &after, &err) < 0) {
                 cop_reply_error(r, &err);
                 return;
         }
-        cop_stream_record(r, COP_RECORD_COMMAND, cop_request_param(r, 0), cop_request_param(r, 1), after, true,
-                          cop_accept_parse(cop_request_header(r, "Accept"), COP_ACCEPT_NDJSON));
+        cop_stream_record(r, COP_RECORD_COMMAND, cop_request_param(r, 0), cop_request_param(r, 1), after, true);
 }
 
 /* "TERM", "SIGTERM", 15 */
@@ -255,7 +266,8 @@ static int parse_signal(json_t *body, int *ret, struct cop_error *err)
                         return 1;
                 }
         }
-        return cop_error_set(err, EINVAL, COP_ERR_bad_request, "field \"signal\": expected a name such as \"TERM\" or a number from 1 to 64");
+        return cop_error_set(err, EINVAL, COP_ERR_bad_request,
+                             "field \"signal\": expected a name such as \"TERM\" or a number from 1 to 64");
 }
 
 static void kill_one(struct cop_request *r)
@@ -269,7 +281,8 @@ static void kill_one(struct cop_request *r)
             cop_json_get_bool(r->json, "group", &group, &err) < 0)
                 cop_reply_error(r, &err);
         else
-                cop_command_kill(r->engine, cop_request_param(r, 0), cop_request_param(r, 1), signo, group, cop_request_to(r), &r->op);
+                cop_command_kill(r->engine, cop_request_param(r, 0), cop_request_param(r, 1), signo, group,
+                                 cop_request_to(r), &r->op);
 }
 
 const struct cop_route cop_api_exec[] = {

@@ -30,7 +30,8 @@ static int need_path(struct cop_request *r, struct cop_file_params *p, struct co
         return k < 0 ? k : cop_query_str(&r->uri, "user", &p->user, err);
 }
 
-static int query_flag(struct cop_request *r, const char *name, unsigned flag, struct cop_file_params *p, struct cop_error *err)
+static int query_flag(struct cop_request *r, const char *name, unsigned flag, struct cop_file_params *p,
+                      struct cop_error *err)
 {
         bool on = false;
         int k = cop_query_bool(&r->uri, name, &on, err);
@@ -51,7 +52,8 @@ static void stat_file(struct cop_request *r)
         struct cop_file_params p = {.op = COP_FILE_STAT};
         struct cop_error err = COP_ERROR_NULL;
 
-        if (cop_query_check(&r->uri, names, NULL, &err) < 0 || need_path(r, &p, &err) < 0 || query_flag(r, "sha256", COP_FILE_SHA256, &p, &err) < 0 ||
+        if (cop_query_check(&r->uri, names, NULL, &err) < 0 || need_path(r, &p, &err) < 0 ||
+            query_flag(r, "sha256", COP_FILE_SHA256, &p, &err) < 0 ||
             query_flag(r, "nofollow", COP_FILE_NOFOLLOW, &p, &err) < 0)
                 cop_reply_error(r, &err);
         else
@@ -66,7 +68,8 @@ static void list(struct cop_request *r)
         uint64_t depth = 1, limit = 10000;
 
         if (cop_query_check(&r->uri, names, NULL, &err) < 0 || need_path(r, &p, &err) < 0 ||
-            cop_query_u64(&r->uri, "depth", 1, 64, &depth, &err) < 0 || cop_query_u64(&r->uri, "limit", 1, 100000, &limit, &err) < 0) {
+            cop_query_u64(&r->uri, "depth", 1, 64, &depth, &err) < 0 ||
+            cop_query_u64(&r->uri, "limit", 1, 100000, &limit, &err) < 0) {
                 cop_reply_error(r, &err);
                 return;
         }
@@ -96,7 +99,8 @@ static void make_folder(struct cop_request *r)
         bool parents = false;
 
         if (cop_json_check_keys(r->json, fields, &err) < 0 || cop_field_required(r->json, "path", &p.path, &err) < 0 ||
-            cop_field_mode(r->json, "mode", &p.mode, &err) < 0 || cop_json_get_bool(r->json, "parents", &parents, &err) < 0 ||
+            cop_field_mode(r->json, "mode", &p.mode, &err) < 0 ||
+            cop_json_get_bool(r->json, "parents", &parents, &err) < 0 ||
             cop_field_text(r->json, "user", &p.user, &err) < 0) {
                 cop_reply_error(r, &err);
                 return;
@@ -114,7 +118,8 @@ static void move(struct cop_request *r)
         bool overwrite = false;
 
         if (cop_json_check_keys(r->json, fields, &err) < 0 || cop_field_required(r->json, "from", &p.path, &err) < 0 ||
-            cop_field_required(r->json, "to", &p.path2, &err) < 0 || cop_json_get_bool(r->json, "overwrite", &overwrite, &err) < 0 ||
+            cop_field_required(r->json, "to", &p.path2, &err) < 0 ||
+            cop_json_get_bool(r->json, "overwrite", &overwrite, &err) < 0 ||
             cop_field_text(r->json, "user", &p.user, &err) < 0) {
                 cop_reply_error(r, &err);
                 return;
@@ -215,13 +220,16 @@ static void opened_read(json_t *file, struct cop_file_stream *stream, const stru
                 cop_reply_error(r, err);
                 return;
         }
-        uint64_t size = json_is_integer(size_value) && json_integer_value(size_value) >= 0 && !t->tar ? (uint64_t)json_integer_value(size_value) : UINT64_MAX;
+        uint64_t size = json_is_integer(size_value) && json_integer_value(size_value) >= 0 && !t->tar
+                                ? (uint64_t)json_integer_value(size_value)
+                                : UINT64_MAX;
         uint64_t length = size;
         if (t->partial) {
                 /* The file may have shrunk since it was looked at. */
                 if (t->range.first >= size) {
                         struct cop_error gone;
-                        cop_error_set(&gone, ERANGE, COP_ERR_range_invalid, "the file became shorter than the range while it was opened");
+                        cop_error_set(&gone, ERANGE, COP_ERR_range_invalid,
+                                      "the file became shorter than the range while it was opened");
                         cop_file_stream_close(stream);
                         cop_reply_error(r, &gone);
                         return;
@@ -231,15 +239,16 @@ static void opened_read(json_t *file, struct cop_file_stream *stream, const stru
                 length = t->range.length;
         }
         file_headers(r, file, t, size);
-        cop_reply_source(r, t->partial ? 206 : 200, t->tar ? "application/x-tar" : "application/octet-stream", source, length);
+        cop_reply_source(r, t->partial ? 206 : 200, t->tar ? "application/x-tar" : "application/octet-stream", source,
+                         length);
 }
 
 static void start_read(struct cop_request *r)
 {
         struct transfer *t = r->state;
 
-        cop_file_read(r->engine, cop_request_param(r, 0), &t->params, t->partial ? t->range.first : 0, t->partial ? t->range.length : 0,
-                      opened_read, on_more, cop_request_ref(r), &r->op);
+        cop_file_read(r->engine, cop_request_param(r, 0), &t->params, t->partial ? t->range.first : 0,
+                      t->partial ? t->range.length : 0, opened_read, on_more, cop_request_ref(r), &r->op);
 }
 
 static bool if_range_holds(struct cop_request *r, json_t *file)
@@ -265,11 +274,13 @@ static void looked(json_t *file, const struct cop_error *err, void *userdata)
         uint64_t size = (uint64_t)json_integer_value(json_object_get(file, "size"));
         const char *type = json_string_value(json_object_get(file, "type"));
         if (!err && (!type || strcmp(type, "file") != 0)) {
-                cop_error_set(&bad, EINVAL, COP_ERR_file_type, "%s is a %s, not a file", t->params.path, type ? type : "thing");
+                cop_error_set(&bad, EINVAL, COP_ERR_file_type, "%s is a %s, not a file", t->params.path,
+                              type ? type : "thing");
                 err = &bad;
         }
         int k = 0;
-        if (!err && if_range_holds(r, file) && (k = cop_range_parse(cop_request_header(r, "Range"), size, &t->range, &bad)) < 0) {
+        if (!err && if_range_holds(r, file) &&
+            (k = cop_range_parse(cop_request_header(r, "Range"), size, &t->range, &bad)) < 0) {
                 cop_reply_header(r, "Content-Range", "bytes */%llu", (unsigned long long)size);
                 err = &bad;
         }
@@ -285,7 +296,8 @@ static void looked(json_t *file, const struct cop_error *err, void *userdata)
         /* A source that is never read: the library needs the length only. */
         file_headers(r, file, t, size);
         cop_reply_source(r, t->partial ? 206 : 200, "application/octet-stream",
-                         (struct cop_body_source){.read = source_read, .close = source_close, .source = NULL}, t->partial ? t->range.length : size);
+                         (struct cop_body_source){.read = source_read, .close = source_close, .source = NULL},
+                         t->partial ? t->range.length : size);
 }
 
 static void download(struct cop_request *r)
@@ -386,8 +398,10 @@ static void upload(struct cop_request *r)
                 return;
         t->params.flags = COP_FILE_ATOMIC;
         if (cop_query_check(&r->uri, names, NULL, &err) < 0 || need_path(r, &t->params, &err) < 0 ||
-            cop_query_mode(&r->uri, "mode", &t->params.mode, &err) < 0 || query_flag(r, "parents", COP_FILE_PARENTS, &t->params, &err) < 0 ||
-            query_flag(r, "exclusive", COP_FILE_EXCLUSIVE, &t->params, &err) < 0 || query_flag(r, "sha256", COP_FILE_SHA256, &t->params, &err) < 0)
+            cop_query_mode(&r->uri, "mode", &t->params.mode, &err) < 0 ||
+            query_flag(r, "parents", COP_FILE_PARENTS, &t->params, &err) < 0 ||
+            query_flag(r, "exclusive", COP_FILE_EXCLUSIVE, &t->params, &err) < 0 ||
+            query_flag(r, "sha256", COP_FILE_SHA256, &t->params, &err) < 0)
                 cop_reply_error(r, &err);
         else
                 start_write(r);

@@ -86,7 +86,8 @@ static int check_name(const char *name, struct cop_error *err)
         if (!name || cop_name_valid(name))
                 return 0;
         return cop_error_set(err, EINVAL, COP_ERR_bad_request,
-                             "field \"name\": 1 to 63 letters, digits, \".\", \"_\" or \"-\" that begin with a letter or digit and do not look like an id");
+                             "field \"name\": 1 to 63 letters, digits, \".\", \"_\" or \"-\" that begin with a letter "
+                             "or digit and do not look like an id");
 }
 
 static void build(struct cop_request *r)
@@ -98,7 +99,8 @@ static void build(struct cop_request *r)
         struct cop_op_to to;
 
         if (cop_json_check_keys(r->json, fields, &err) < 0 || cop_field_text(r->json, "recipe", &recipe, &err) < 0 ||
-            cop_field_text(r->json, "name", &name, &err) < 0 || check_name(name, &err) < 0 || cop_field_text(r->json, "mirror", &mirror, &err) < 0 ||
+            cop_field_text(r->json, "name", &name, &err) < 0 || check_name(name, &err) < 0 ||
+            cop_field_text(r->json, "mirror", &mirror, &err) < 0 ||
             cop_json_get_bool(r->json, "force", &force, &err) < 0)
                 cop_reply_error(r, &err);
         else if (destination(r, &to))
@@ -112,7 +114,8 @@ static void import(struct cop_request *r)
         struct cop_error err = COP_ERROR_NULL;
         struct cop_op_to to;
 
-        if (cop_json_check_keys(r->json, fields, &err) < 0 || cop_field_required(r->json, "source", &source, &err) < 0 ||
+        if (cop_json_check_keys(r->json, fields, &err) < 0 ||
+            cop_field_required(r->json, "source", &source, &err) < 0 ||
             cop_field_required(r->json, "name", &name, &err) < 0 || check_name(name, &err) < 0)
                 cop_reply_error(r, &err);
         else if (destination(r, &to))

@@ -2,7 +2,6 @@
 #include "base/parse.h"
 #include "fields.h"
 #include "http.h"
-#include "openapi.h"
 #include "request.h"
 #include "stream.h"
 
@@ -32,7 +31,9 @@ static void info_done(json_t *result, const struct cop_error *err, void *userdat
         }
         /* Only the server knows where it listens. */
         const struct cop_server *s = r->server;
-        json_object_set_new(result, "api", json_pack("{s:s?,s:s?}", "unix", s->socket_path, "tcp", *s->tcp_address ? s->tcp_address : NULL));
+        json_object_set_new(
+                result, "api",
+                json_pack("{s:s?,s:s?}", "unix", s->socket_path, "tcp", *s->tcp_address ? s->tcp_address : NULL));
         json_object_set_new(result, "connections", json_integer(s->connections));
         cop_reply_json(r, 200, result);
 }
@@ -54,13 +55,13 @@ static void events(struct cop_request *r)
         uint64_t after = 0;
         bool follow = false;
 
-        if (cop_query_check(&r->uri, names, NULL, &err) < 0 || cop_query_u64(&r->uri, "after", 0, INT64_MAX, &after, &err) < 0 ||
+        if (cop_query_check(&r->uri, names, NULL, &err) < 0 ||
+            cop_query_u64(&r->uri, "after", 0, INT64_MAX, &after, &err) < 0 ||
             cop_query_bool(&r->uri, "follow", &follow, &err) < 0) {
                 cop_reply_error(r, &err);
                 return;
         }
-        cop_stream_record(r, COP_RECORD_EVENTS, NULL, NULL, after, follow,
-                          cop_accept_parse(cop_request_header(r, "Accept"), COP_ACCEPT_NDJSON));
+        cop_stream_record(r, COP_RECORD_EVENTS, NULL, NULL, after, follow);
 }
 
 static void token_create(struct cop_request *r)
@@ -77,7 +78,8 @@ static void token_create(struct cop_request *r)
         }
         if (!cop_name_valid(name) || lifetime == 0) {
                 cop_error_set(&err, EINVAL, COP_ERR_bad_request,
-                              lifetime ? "field \"name\": 1 to 63 letters, digits, \".\", \"_\" or \"-\" that begin with a letter or digit"
+                              lifetime ? "field \"name\": 1 to 63 letters, digits, \".\", \"_\" or \"-\" that begin "
+                                         "with a letter or digit"
                                        : "field \"expires_seconds\": must be more than 0; leave it out for no end");
                 cop_reply_error(r, &err);
                 return;

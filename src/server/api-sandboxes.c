@@ -7,7 +7,7 @@
 #include "stream.h"
 
 #define MEMORY_MIN (16u << 20)
-#define TTL_MAX    (3650ULL * 24 * 3600 * USEC_PER_SEC)
+#define TTL_MAX (3650ULL * 24 * 3600 * USEC_PER_SEC)
 #define LABELS_MAX 64
 
 static int check_name(const char *name, struct cop_error *err)
@@ -15,19 +15,22 @@ static int check_name(const char *name, struct cop_error *err)
         if (!name || cop_name_valid(name))
                 return 0;
         return cop_error_set(err, EINVAL, COP_ERR_bad_request,
-                             "field \"name\": 1 to 63 letters, digits, \".\", \"_\" or \"-\" that begin with a letter or digit and do not look like an id");
+                             "field \"name\": 1 to 63 letters, digits, \".\", \"_\" or \"-\" that begin with a letter "
+                             "or digit and do not look like an id");
 }
 
 static int parse_params(json_t *body, struct cop_sandbox_params *p, struct cop_error *err)
 {
-        static const char *const fields[] = {"name", "image", "labels", "metadata", "env", "ttl_seconds", "memory", "cpus", "pids", "nofile",
-                                             "start_kernel", NULL};
+        static const char *const fields[] = {"name",   "image", "labels", "metadata", "env",          "ttl_seconds",
+                                             "memory", "cpus",  "pids",   "nofile",   "start_kernel", NULL};
         int r;
 
-        if ((r = cop_json_check_keys(body, fields, err)) < 0 || (r = cop_json_get_str(body, "name", &p->name, err)) < 0 ||
-            (r = check_name(p->name, err)) < 0 || (r = cop_field_text(body, "image", &p->image, err)) < 0 ||
+        if ((r = cop_json_check_keys(body, fields, err)) < 0 ||
+            (r = cop_json_get_str(body, "name", &p->name, err)) < 0 || (r = check_name(p->name, err)) < 0 ||
+            (r = cop_field_text(body, "image", &p->image, err)) < 0 ||
             (r = cop_json_get_strings(body, "labels", LABELS_MAX, &p->labels, err)) < 0 ||
-            (r = cop_json_get_object(body, "metadata", &p->metadata, err)) < 0 || (r = cop_field_env(body, "env", &p->env, err)) < 0 ||
+            (r = cop_json_get_object(body, "metadata", &p->metadata, err)) < 0 ||
+            (r = cop_field_env(body, "env", &p->env, err)) < 0 ||
             (r = cop_json_get_seconds(body, "ttl_seconds", TTL_MAX, &p->ttl, err)) < 0 ||
             (r = cop_field_size(body, "memory", MEMORY_MIN, &p->memory, err)) < 0 ||
             (r = cop_field_cpus(body, "cpus", &p->cpu_milli, err)) < 0 ||
@@ -36,7 +39,8 @@ static int parse_params(json_t *body, struct cop_sandbox_params *p, struct cop_e
             (r = cop_json_get_bool(body, "start_kernel", &p->start_kernel, err)) < 0)
                 return r;
         if (p->ttl == 0)
-                return cop_error_set(err, EINVAL, COP_ERR_bad_request, "field \"ttl_seconds\": must be more than 0; leave it out for no end");
+                return cop_error_set(err, EINVAL, COP_ERR_bad_request,
+                                     "field \"ttl_seconds\": must be more than 0; leave it out for no end");
         return 0;
 }
 
@@ -64,7 +68,8 @@ static int parse_labels(struct cop_request *r, json_t *filter, struct cop_error 
                         continue;
                 const char *text = r->uri.query[i].value, *equals = strchr(text, '=');
                 if (!equals || equals == text)
-                        return cop_error_set(err, EINVAL, COP_ERR_bad_request, "query parameter \"label\": expected KEY=VALUE");
+                        return cop_error_set(err, EINVAL, COP_ERR_bad_request,
+                                             "query parameter \"label\": expected KEY=VALUE");
                 _cleanup_free_ char *key = strndup(text, (size_t)(equals - text));
                 if (!key || json_object_set_new(labels, key, json_string(equals + 1)) < 0)
                         return cop_error_errno(err, ENOMEM, "labels");
@@ -81,8 +86,10 @@ static int parse_filter(struct cop_request *r, json_t *filter, struct cop_error 
         bool all = false;
         int k;
 
-        if ((k = cop_query_check(&r->uri, names, "label", err)) < 0 || (k = cop_query_str(&r->uri, "state", &state, err)) < 0 ||
-            (k = cop_query_str(&r->uri, "name", &name, err)) < 0 || (k = cop_query_u64(&r->uri, "limit", 1, 10000, &limit, err)) < 0 ||
+        if ((k = cop_query_check(&r->uri, names, "label", err)) < 0 ||
+            (k = cop_query_str(&r->uri, "state", &state, err)) < 0 ||
+            (k = cop_query_str(&r->uri, "name", &name, err)) < 0 ||
+            (k = cop_query_u64(&r->uri, "limit", 1, 10000, &limit, err)) < 0 ||
             (k = cop_query_bool(&r->uri, "all", &all, err)) < 0 || (k = parse_labels(r, filter, err)) < 0)
                 return k;
         if (state) {
@@ -121,7 +128,8 @@ static void get(struct cop_request *r)
 /* The patch is handed on as it came, after every field was checked. */
 static int check_patch(json_t *body, struct cop_error *err)
 {
-        static const char *const fields[] = {"name", "labels", "metadata", "ttl_seconds", "memory", "cpus", "pids", NULL};
+        static const char *const fields[] = {"name",   "labels", "metadata", "ttl_seconds",
+                                             "memory", "cpus",   "pids",     NULL};
         const char *name = NULL;
         json_t *object;
         uint64_t memory = 0;
@@ -130,8 +138,10 @@ static int check_patch(json_t *body, struct cop_error *err)
         int r;
 
         if ((r = cop_json_check_keys(body, fields, err)) < 0 || (r = cop_json_get_str(body, "name", &name, err)) < 0 ||
-            (r = check_name(name, err)) < 0 || (r = cop_json_get_strings(body, "labels", LABELS_MAX, &object, err)) < 0 ||
-            (r = cop_json_get_object(body, "metadata", &object, err)) < 0 || (r = cop_field_cpus(body, "cpus", &n, err)) < 0 ||
+            (r = check_name(name, err)) < 0 ||
+            (r = cop_json_get_strings(body, "labels", LABELS_MAX, &object, err)) < 0 ||
+            (r = cop_json_get_object(body, "metadata", &object, err)) < 0 ||
+            (r = cop_field_cpus(body, "cpus", &n, err)) < 0 ||
             (r = cop_json_get_seconds(body, "ttl_seconds", TTL_MAX, &ttl, err)) < 0 ||
             (r = cop_field_unsigned(body, "pids", 8, 4194304, &n, err)) < 0)
                 return r;
@@ -166,7 +176,8 @@ static void remove_all(struct cop_request *r)
         if (k == 0)
                 k = cop_query_bool(&r->uri, "all", &all, &err);
         if (k >= 0 && !all)
-                k = cop_error_set(&err, EINVAL, COP_ERR_bad_request, "add ?all=true to remove every sandbox, or name one: DELETE /api/sandboxes/ID");
+                k = cop_error_set(&err, EINVAL, COP_ERR_bad_request,
+                                  "add ?all=true to remove every sandbox, or name one: DELETE /api/sandboxes/ID");
         if (k < 0)
                 cop_reply_error(r, &err);
         else
@@ -180,13 +191,13 @@ static void logs(struct cop_request *r)
         uint64_t after = 0;
         bool follow = false;
 
-        if (cop_query_check(&r->uri, names, NULL, &err) < 0 || cop_query_u64(&r->uri, "after", 0, INT64_MAX, &after, &err) < 0 ||
+        if (cop_query_check(&r->uri, names, NULL, &err) < 0 ||
+            cop_query_u64(&r->uri, "after", 0, INT64_MAX, &after, &err) < 0 ||
             cop_query_bool(&r->uri, "follow", &follow, &err) < 0) {
                 cop_reply_error(r, &err);
                 return;
         }
-        cop_stream_record(r, COP_RECORD_SANDBOX_LOG, cop_request_param(r, 0), NULL, after, follow,
-                          cop_accept_parse(cop_request_header(r, "Accept"), COP_ACCEPT_NDJSON));
+        cop_stream_record(r, COP_RECORD_SANDBOX_LOG, cop_request_param(r, 0), NULL, after, follow);
 }
 
 static void kernelspecs(struct cop_request *r)

@@ -44,11 +44,13 @@ static int check_token(const struct cop_auth_facts *f, struct cop_error *err)
                 return cop_error_set(err, EACCES, COP_ERR_unauthorized,
                                      "no token: send \"Authorization: Bearer TOKEN\" (%s)", remedy);
         if (strncasecmp(f->bearer, "Bearer ", 7) != 0)
-                return cop_error_set(err, EACCES, COP_ERR_unauthorized, "the Authorization header must be \"Bearer TOKEN\"");
+                return cop_error_set(err, EACCES, COP_ERR_unauthorized,
+                                     "the Authorization header must be \"Bearer TOKEN\"");
         const char *token = f->bearer + 7;
         token += strspn(token, " ");
         if (!*token || !f->token_check(f->userdata, token))
-                return cop_error_set(err, EACCES, COP_ERR_unauthorized, "the token is unknown or has expired (%s)", remedy);
+                return cop_error_set(err, EACCES, COP_ERR_unauthorized, "the token is unknown or has expired (%s)",
+                                     remedy);
         return 0;
 }
 
@@ -59,7 +61,8 @@ int cop_auth_check(const struct cop_auth_facts *f, enum cop_auth_rule rule, stru
                         return cop_error_set(err, EINVAL, COP_ERR_bad_request, "the Host header is missing");
                 if (!cop_host_allowed(f->host, f->allowed_hosts))
                         return cop_error_set(err, EACCES, COP_ERR_forbidden,
-                                             "host \"%.100s\" is not served; use localhost or an address, or start the daemon with --allow-host",
+                                             "host \"%.100s\" is not served; use localhost or an address, or start the "
+                                             "daemon with --allow-host",
                                              f->host);
         }
         if (rule == COP_AUTH_NONE || (f->local && f->trusted))

@@ -7,10 +7,10 @@
 #include "route.h"
 
 struct cop_auth_facts {
-        bool local;           /* over the Unix socket */
-        bool trusted;         /* its peer is uid 0 or the daemon's */
-        const char *host;     /* Host header, NULL = none */
-        const char *bearer;   /* Authorization header, NULL = none */
+        bool local;                       /* over the Unix socket */
+        bool trusted;                     /* its peer is uid 0 or the daemon's */
+        const char *host;                 /* Host header, NULL = none */
+        const char *bearer;               /* Authorization header, NULL = none */
         const char *const *allowed_hosts; /* NULL-terminated, may be NULL */
         bool (*token_check)(void *userdata, const char *token);
         void *userdata;

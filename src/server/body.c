@@ -22,11 +22,11 @@ static int refuse_nul(json_t *value, const char *field, struct cop_error *err)
                 return 0;
         }
         if (json_is_object(value))
-                json_object_foreach(value, key, child)
+                json_object_foreach (value, key, child)
                         if ((r = refuse_nul(child, *field ? field : key, err)) < 0)
                                 return r;
         if (json_is_array(value))
-                json_array_foreach(value, i, child)
+                json_array_foreach (value, i, child)
                         if ((r = refuse_nul(child, field, err)) < 0)
                                 return r;
         return 0;

@@ -38,7 +38,8 @@ int cop_field_size(json_t *body, const char *key, uint64_t min, uint64_t *ret, s
         if (r < 0)
                 return wrong(key, "a number of bytes or a size such as \"2G\"", err);
         if (n < min)
-                return cop_error_set(err, EINVAL, COP_ERR_bad_request, "field \"%s\": must be at least %s", key, cop_format_size(min, least));
+                return cop_error_set(err, EINVAL, COP_ERR_bad_request, "field \"%s\": must be at least %s", key,
+                                     cop_format_size(min, least));
         *ret = n;
         return 1;
 }
@@ -74,10 +75,10 @@ int cop_field_env(json_t *body, const char *key, json_t **ret, struct cop_error 
 
         if (r <= 0)
                 return r;
-        json_object_foreach(env, name, value)
+        json_object_foreach (env, name, value)
                 if (!*name || strchr(name, '='))
-                        return cop_error_set(err, EINVAL, COP_ERR_bad_request, "field \"%s\": \"%.100s\" cannot be the name of a variable", key,
-                                             name);
+                        return cop_error_set(err, EINVAL, COP_ERR_bad_request,
+                                             "field \"%s\": \"%.100s\" cannot be the name of a variable", key, name);
         *ret = env;
         return 1;
 }

@@ -43,10 +43,10 @@
 #include "base/parse.h"
 #include "body.h"
 
-#define DISCARD_MAX     (1u << 20)   /* bodies up to this are read to the end even when refused */
-#define BODY_BYTES_MAX  (512u << 20) /* all buffered bodies together */
-#define SOURCE_BLOCK    (64 * 1024)
-#define STREAM_TIMEOUT  3600u /* seconds that a reader of a stream may stand still */
+#define DISCARD_MAX (1u << 20)      /* bodies up to this are read to the end even when refused */
+#define BODY_BYTES_MAX (512u << 20) /* all buffered bodies together */
+#define SOURCE_BLOCK (64 * 1024)
+#define STREAM_TIMEOUT 3600u /* seconds that a reader of a stream may stand still */
 
 /* -- life of a request ------------------------------------------------------------------------------------------ */
 
@@ -63,7 +63,11 @@ void *cop_http_on_uri(void *listener, const char *uri, struct MHD_Connection *co
                 return NULL; /* on_call then closes the connection */
         }
         *r = (struct cop_request){.refs = 1, .server = s, .engine = s->engine, .http = h, .local = l->local};
-        *h = (struct cop_http){.request = r, .listener = l, .connection = connection, .next = s->requests, .started = cop_loop_now(s->loop)};
+        *h = (struct cop_http){.request = r,
+                               .listener = l,
+                               .connection = connection,
+                               .next = s->requests,
+                               .started = cop_loop_now(s->loop)};
         if (s->requests)
                 s->requests->prev = h;
         s->requests = h;
@@ -91,7 +95,8 @@ static void abandon(struct cop_request *r)
                 r->on_gone(r);
 }
 
-void cop_http_on_completed(void *listener, struct MHD_Connection *connection, void **state, enum MHD_RequestTerminationCode code)
+void cop_http_on_completed(void *listener, struct MHD_Connection *connection, void **state,
+                           enum MHD_RequestTerminationCode code)
 {
         struct cop_request *r = *state;
 
@@ -104,10 +109,12 @@ void cop_http_on_completed(void *listener, struct MHD_Connection *connection, vo
         unwatch(h);
         if (code != MHD_REQUEST_TERMINATED_COMPLETED_OK)
                 abandon(r);
-        cop_log_debug("%s %s: %u after %llu µs%s", h->method, r->match.route ? r->match.route->pattern : "?", r->reply.status,
-                      (unsigned long long)(cop_now(CLOCK_MONOTONIC) - h->started), r->gone ? ", client gone" : "");
+        cop_log_debug("%s %s: %u after %llu µs%s", h->method, r->match.route ? r->match.route->pattern : "?",
+                      r->reply.status, (unsigned long long)(cop_now(CLOCK_MONOTONIC) - h->started),
+                      r->gone ? ", client gone" : "");
         if (h->linger && !s->closing) {
-                const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+                const union MHD_ConnectionInfo *info =
+                        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
                 int fd = info ? fcntl(info->connect_fd, F_DUPFD_CLOEXEC, 3) : -EBADF;
                 if (fd >= 0)
                         cop_linger_add(s->lingers, fd);
@@ -148,7 +155,8 @@ static void on_watch(struct cop_source *source, int fd, uint32_t revents, void *
 
 static void suspend(struct cop_http *h)
 {
-        const union MHD_ConnectionInfo *info = MHD_get_connection_info(h->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+        const union MHD_ConnectionInfo *info =
+                MHD_get_connection_info(h->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
         uint32_t events = EPOLLHUP | EPOLLERR | (h->listener->local ? 0 : EPOLLRDHUP);
 
         if (h->suspended)
@@ -157,7 +165,8 @@ static void suspend(struct cop_http *h)
         MHD_suspend_connection(h->connection);
         /* Without the watch (out of memory) a disconnect is noticed when the next byte is sent. */
         if (info && !h->watch)
-                (void)cop_loop_add_io(h->listener->server->loop, info->connect_fd, events, on_watch, h->request, &h->watch, NULL);
+                (void)cop_loop_add_io(h->listener->server->loop, info->connect_fd, events, on_watch, h->request,
+                                      &h->watch, NULL);
 }
 
 void cop_request_wake(struct cop_request *r)
@@ -204,7 +213,8 @@ static enum MHD_Result queue(struct cop_request *r)
                 MHD_set_connection_option(h->connection, MHD_CONNECTION_OPTION_TIMEOUT, STREAM_TIMEOUT);
         } else {
                 /* The bytes live in the request, which outlives the response (on_completed). */
-                response = MHD_create_response_from_buffer(reply->body_len, reply->body_len ? reply->body : (char *)"", MHD_RESPMEM_PERSISTENT);
+                response = MHD_create_response_from_buffer(reply->body_len, reply->body_len ? reply->body : (char *)"",
+                                                           MHD_RESPMEM_PERSISTENT);
         }
         if (!response)
                 return MHD_NO;
@@ -223,11 +233,13 @@ static enum MHD_Result send_now(struct cop_request *r)
 {
         struct cop_http *h = r->http;
         struct cop_reply *reply = &r->reply;
-        const union MHD_ConnectionInfo *info = MHD_get_connection_info(h->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+        const union MHD_ConnectionInfo *info =
+                MHD_get_connection_info(h->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
         _cleanup_buf_ struct cop_buf b = COP_BUF(64 * 1024);
 
-        (void)cop_buf_addf(&b, "HTTP/1.1 %u %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\nConnection: close\r\n", reply->status,
-                           MHD_get_reason_phrase_for(reply->status), reply->content_type ? reply->content_type : "text/plain", reply->body_len);
+        (void)cop_buf_addf(&b, "HTTP/1.1 %u %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\nConnection: close\r\n",
+                           reply->status, MHD_get_reason_phrase_for(reply->status),
+                           reply->content_type ? reply->content_type : "text/plain", reply->body_len);
         for (size_t i = 0; i < reply->header_count; i++)
                 (void)cop_buf_addf(&b, "%s: %s\r\n", reply->headers[i].name, reply->headers[i].value);
         (void)cop_buf_adds(&b, "\r\n");
@@ -261,10 +273,13 @@ static int check(struct cop_request *r, struct cop_error *err)
 
         if (s->connections > s->connections_max) {
                 cop_reply_header(r, "Connection", "close");
-                return cop_error_set(err, EAGAIN, COP_ERR_unavailable, "%u connections are open, which is the limit; close some or try later",
+                return cop_error_set(err, EAGAIN, COP_ERR_unavailable,
+                                     "%u connections are open, which is the limit; close some or try later",
                                      s->connections_max);
         }
-        int found = h->has_early ? -EINVAL : cop_route_find(h->method, r->uri.segments, r->uri.segment_count, &r->match, allow, err);
+        int found = h->has_early
+                            ? -EINVAL
+                            : cop_route_find(h->method, r->uri.segments, r->uri.segment_count, &r->match, allow, err);
         /* Who may not call at all learns nothing of routes. */
         struct cop_error refused;
         int r2 = cop_auth_check(&facts, r->match.route ? r->match.route->auth : COP_AUTH_TOKEN, &refused);
@@ -314,7 +329,8 @@ static int prepare_body(struct cop_request *r, struct cop_error *err)
         if (r->content_length == 0 || h->discard)
                 return 0;
         if (s->body_bytes + r->content_length > BODY_BYTES_MAX)
-                return cop_error_set(err, EAGAIN, COP_ERR_unavailable, "too many large requests at the same time; try later");
+                return cop_error_set(err, EAGAIN, COP_ERR_unavailable,
+                                     "too many large requests at the same time; try later");
         /* One allocation of the promised size; pages are only used as bytes arrive. */
         if (cop_buf_reserve(&h->body, r->content_length) < 0)
                 return cop_error_errno(err, ENOMEM, "request body");
@@ -364,7 +380,8 @@ static void read_length(struct cop_request *r)
 static enum MHD_Result on_headers(struct cop_request *r, const char *method)
 {
         struct cop_http *h = r->http;
-        const union MHD_ConnectionInfo *info = MHD_get_connection_info(h->connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+        const union MHD_ConnectionInfo *info =
+                MHD_get_connection_info(h->connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
         struct cop_error err = COP_ERROR_NULL;
 
         r->trusted = info && info->socket_context != NULL;
@@ -481,8 +498,8 @@ static enum MHD_Result on_end(struct cop_request *r)
         return MHD_YES;
 }
 
-enum MHD_Result cop_http_on_call(void *listener, struct MHD_Connection *connection, const char *url, const char *method, const char *version,
-                                 const char *data, size_t *size, void **state)
+enum MHD_Result cop_http_on_call(void *listener, struct MHD_Connection *connection, const char *url, const char *method,
+                                 const char *version, const char *data, size_t *size, void **state)
 {
         struct cop_request *r = *state;
 

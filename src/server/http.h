@@ -13,12 +13,12 @@
 struct cop_lingers;
 
 struct cop_listener {
-        struct cop_server *server; /* borrowed */
-        bool local;                /* Unix socket */
-        int fd;                    /* owned by the library once daemon is set */
-        struct MHD_Daemon *daemon; /* owned */
+        struct cop_server *server;             /* borrowed */
+        bool local;                            /* Unix socket */
+        int fd;                                /* owned by the library once daemon is set */
+        struct MHD_Daemon *daemon;             /* owned */
         struct cop_source *io, *timer, *again; /* owned */
-        bool running; /* inside MHD_run */
+        bool running;                          /* inside MHD_run */
 };
 
 struct cop_server {
@@ -32,7 +32,7 @@ struct cop_server {
         unsigned connections, connections_max;
         size_t body_bytes; /* buffered bodies of all requests */
         bool closing;
-        struct cop_http *requests; /* list */
+        struct cop_http *requests;   /* list */
         struct cop_lingers *lingers; /* owned */
 };
 
@@ -45,8 +45,8 @@ enum cop_http_phase {
 };
 
 struct cop_http {
-        struct cop_request *request;  /* borrowed: the other half */
-        struct cop_listener *listener; /* borrowed */
+        struct cop_request *request;       /* borrowed: the other half */
+        struct cop_listener *listener;     /* borrowed */
         struct MHD_Connection *connection; /* borrowed; NULL when it is over */
         struct cop_http *next, *prev;
         enum cop_http_phase phase;
@@ -57,20 +57,22 @@ struct cop_http {
         struct cop_error early; /* what on_uri found wrong */
         bool has_early;
         bool suspended;
-        bool discard;  /* read the body, use nothing of it */
-        bool handled;  /* the handler was called */
+        bool discard; /* read the body, use nothing of it */
+        bool handled; /* the handler was called */
         bool body_wanted;
-        bool linger;   /* unread bytes may be on their way: do not close at once */
+        bool linger;              /* unread bytes may be on their way: do not close at once */
         struct cop_source *watch; /* owned: disconnects while suspended */
         usec_t started;
 };
 
 /* http.c: callbacks for the library. */
 void *cop_http_on_uri(void *listener, const char *uri, struct MHD_Connection *connection);
-enum MHD_Result cop_http_on_call(void *listener, struct MHD_Connection *connection, const char *url, const char *method, const char *version,
-                                 const char *data, size_t *size, void **state);
-void cop_http_on_completed(void *listener, struct MHD_Connection *connection, void **state, enum MHD_RequestTerminationCode code);
-void cop_http_on_connection(void *listener, struct MHD_Connection *connection, void **socket_context, enum MHD_ConnectionNotificationCode code);
+enum MHD_Result cop_http_on_call(void *listener, struct MHD_Connection *connection, const char *url, const char *method,
+                                 const char *version, const char *data, size_t *size, void **state);
+void cop_http_on_completed(void *listener, struct MHD_Connection *connection, void **state,
+                           enum MHD_RequestTerminationCode code);
+void cop_http_on_connection(void *listener, struct MHD_Connection *connection, void **socket_context,
+                            enum MHD_ConnectionNotificationCode code);
 /* Ends the wait of every request, so that the library can be stopped. */
 void cop_http_close_all(struct cop_server *s);
 

@@ -11,9 +11,9 @@
 #include "base/cleanup.h"
 #include "http.h"
 
-#define LINGER_MAX     32
+#define LINGER_MAX 32
 #define LINGER_SILENCE (5 * USEC_PER_SEC)
-#define LINGER_TOTAL   (30 * USEC_PER_SEC)
+#define LINGER_TOTAL (30 * USEC_PER_SEC)
 
 struct lingering {
         struct cop_lingers *lingers;

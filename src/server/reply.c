@@ -58,7 +58,8 @@ static void reply_static(struct cop_request *r, unsigned status, const char *con
 
 static void no_memory(struct cop_request *r)
 {
-        static const char text[] = "{\"error\":true,\"code\":\"no_memory\",\"message\":\"out of memory\",\"retryable\":true}\n";
+        static const char text[] =
+                "{\"error\":true,\"code\":\"no_memory\",\"message\":\"out of memory\",\"retryable\":true}\n";
 
         reply_static(r, 503, "application/json", text, sizeof(text) - 1);
 }
@@ -94,7 +95,8 @@ void cop_reply_json(struct cop_request *r, unsigned status, json_t *json)
 json_t *cop_error_json(const struct cop_error *err)
 {
         return json_pack("{s:b,s:s,s:o,s:b}", "error", 1, "code", cop_err_code_name(err->code), "message",
-                         cop_json_foreign_string(err->message, strlen(err->message)), "retryable", cop_err_code_retryable(err->code));
+                         cop_json_foreign_string(err->message, strlen(err->message)), "retryable",
+                         cop_err_code_retryable(err->code));
 }
 
 static char *native_error(const struct cop_error *err, size_t *ret_len)
@@ -132,7 +134,8 @@ void cop_reply_text(struct cop_request *r, unsigned status, const char *content_
         reply_static(r, status, content_type, text, n);
 }
 
-void cop_reply_source(struct cop_request *r, unsigned status, const char *content_type, struct cop_body_source source, uint64_t size)
+void cop_reply_source(struct cop_request *r, unsigned status, const char *content_type, struct cop_body_source source,
+                      uint64_t size)
 {
         if (!begin(r, status, content_type)) {
                 source.close(source.source);

@@ -51,7 +51,7 @@ struct cop_request {
 
         struct cop_op *op; /* owned: cancelled when the client goes away */
         struct cop_sink sink;
-        void *state;                              /* the handler's own */
+        void *state;                               /* the handler's own */
         void (*state_free)(struct cop_request *r); /* called once, when the request ends */
         void (*on_gone)(struct cop_request *r);    /* the client went away before the reply was sent completely */
         bool gone;

@@ -6,8 +6,9 @@
 #include "request.h"
 
 static const struct cop_route_table tables[] = {
-        {cop_api_misc, &cop_dialect_native},     {cop_api_sandboxes, &cop_dialect_native}, {cop_api_contexts, &cop_dialect_native},
-        {cop_api_cells, &cop_dialect_native},    {cop_api_exec, &cop_dialect_native},      {cop_api_files, &cop_dialect_native},
+        {cop_api_misc, &cop_dialect_native},     {cop_api_sandboxes, &cop_dialect_native},
+        {cop_api_contexts, &cop_dialect_native}, {cop_api_cells, &cop_dialect_native},
+        {cop_api_exec, &cop_dialect_native},     {cop_api_files, &cop_dialect_native},
         {cop_api_images, &cop_dialect_native},   {NULL, NULL},
 };
 
@@ -56,11 +57,12 @@ static int not_found(const char *const *segments, size_t n, struct cop_error *er
 
         for (size_t i = 0; i < n && len < sizeof(path) - 1; i++)
                 len += (size_t)snprintf(path + len, sizeof(path) - len, "/%s", segments[i]);
-        return cop_error_set(err, ENOENT, COP_ERR_route_not_found, "no such path: %s; see /api/openapi.yaml", n ? path : "/");
+        return cop_error_set(err, ENOENT, COP_ERR_route_not_found, "no such path: %s; see /api/openapi.yaml",
+                             n ? path : "/");
 }
 
-int cop_route_find(const char *method, const char *const *segments, size_t n, struct cop_route_match *ret, char ret_allow[static COP_ALLOW_MAX],
-                   struct cop_error *err)
+int cop_route_find(const char *method, const char *const *segments, size_t n, struct cop_route_match *ret,
+                   char ret_allow[static COP_ALLOW_MAX], struct cop_error *err)
 {
         const char *wanted = strcmp(method, "HEAD") == 0 ? "GET" : method;
         struct cop_route_match best = {0}, m;
@@ -93,8 +95,8 @@ int cop_route_find(const char *method, const char *const *segments, size_t n, st
                 return 0;
         }
         if (best_rank != path_rank)
-                return cop_error_set(err, EINVAL, COP_ERR_method_not_allowed, "%.20s is not possible here; allowed: %s", method,
-                                     ret_allow);
+                return cop_error_set(err, EINVAL, COP_ERR_method_not_allowed, "%.20s is not possible here; allowed: %s",
+                                     method, ret_allow);
         *ret = best;
         return 0;
 }

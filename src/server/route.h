@@ -11,7 +11,7 @@
 
 #include "base/err.h"
 
-#define COP_ROUTE_PARAMS_MAX   4
+#define COP_ROUTE_PARAMS_MAX 4
 #define COP_ROUTE_SEGMENTS_MAX 16
 
 struct cop_request;
@@ -25,7 +25,7 @@ enum cop_auth_rule {
 enum cop_body_rule {
         COP_BODY_NONE, /* a body is read and ignored up to 64 KiB */
         COP_BODY_JSON, /* buffered up to body_max, parsed to an object before the handler runs; empty gives an empty object */
-        COP_BODY_RAW,  /* the handler runs when the headers are in, and sets a sink for the bytes */
+        COP_BODY_RAW, /* the handler runs when the headers are in, and sets a sink for the bytes */
 };
 
 typedef void (*cop_handler_fn)(struct cop_request *r);
@@ -63,12 +63,12 @@ struct cop_route_match {
 /* segments: the decoded, non-empty ones.  0; or route_not_found, method_not_allowed (then the methods of that path stand in
  * ret_allow, "GET, HEAD, OPTIONS").  An OPTIONS request gives 0 with route NULL and ret_allow filled. */
 #define COP_ALLOW_MAX 128
-int cop_route_find(const char *method, const char *const *segments, size_t n, struct cop_route_match *ret, char ret_allow[static COP_ALLOW_MAX],
-                   struct cop_error *err);
+int cop_route_find(const char *method, const char *const *segments, size_t n, struct cop_route_match *ret,
+                   char ret_allow[static COP_ALLOW_MAX], struct cop_error *err);
 
 /* All tables, ended by one without routes (main's --list-routes, tests). */
 const struct cop_route_table *cop_route_tables(void);
 
 /* Native tables. */
-extern const struct cop_route cop_api_sandboxes[], cop_api_contexts[], cop_api_cells[], cop_api_exec[], cop_api_files[], cop_api_images[],
-        cop_api_misc[];
+extern const struct cop_route cop_api_sandboxes[], cop_api_contexts[], cop_api_cells[], cop_api_exec[], cop_api_files[],
+        cop_api_images[], cop_api_misc[];

@@ -17,14 +17,14 @@
 struct cop_server;
 
 struct cop_server_config {
-        struct cop_loop *loop;     /* borrowed */
-        struct cop_engine *engine; /* borrowed */
-        const char *socket_path;   /* NULL = no Unix socket; at most 107 bytes */
-        mode_t socket_mode;        /* 0600, or 0660 for a group */
-        const char *listen;        /* "127.0.0.1:8000", "[::1]:8000", port 0 = any; NULL = no TCP */
-        bool listen_any;           /* addresses other than loopback are allowed */
+        struct cop_loop *loop;            /* borrowed */
+        struct cop_engine *engine;        /* borrowed */
+        const char *socket_path;          /* NULL = no Unix socket; at most 107 bytes */
+        mode_t socket_mode;               /* 0600, or 0660 for a group */
+        const char *listen;               /* "127.0.0.1:8000", "[::1]:8000", port 0 = any; NULL = no TCP */
+        bool listen_any;                  /* addresses other than loopback are allowed */
         const char *const *allowed_hosts; /* further names accepted in Host, NULL-terminated; NULL = none */
-        unsigned connections_max;  /* 0 = 1024; more are answered with `unavailable` */
+        unsigned connections_max;         /* 0 = 1024; more are answered with `unavailable` */
 };
 
 /* Listens.  The config is copied.  Errors: bad_request for an address that is malformed or not loopback, in_use for one that is
@@ -40,3 +40,7 @@ static inline void cop_server_freep(struct cop_server **s)
 {
         *s = cop_server_free(*s);
 }
+
+/* api/openapi.yaml, built in (tools/embed.py). */
+extern const char cop_openapi_yaml[];
+extern const size_t cop_openapi_yaml_len;

@@ -16,7 +16,7 @@
 #include "base/log.h"
 #include "http.h"
 
-#define BLOCK    (16 * 1024)
+#define BLOCK (16 * 1024)
 #define FEED_MAX (256 * 1024)
 
 struct lines {
@@ -28,9 +28,9 @@ struct lines {
 struct stream {
         struct cop_request *request; /* borrowed: the stream belongs to its reply */
         struct lines lines;
-        bool ended;      /* nothing more from lines */
-        bool keep_alive; /* the timer wants a comment sent */
-        bool mid_line;   /* NDJSON: the client has the beginning of a line */
+        bool ended;               /* nothing more from lines */
+        bool keep_alive;          /* the timer wants a comment sent */
+        bool mid_line;            /* NDJSON: the client has the beginning of a line */
         struct cop_source *timer; /* owned; SSE only */
         struct cop_sse sse;
         char in[BLOCK];
@@ -118,8 +118,10 @@ static ssize_t fault(struct stream *st, int errnum, char *buf, size_t n)
         if (st->mid_line || n < 256)
                 return -EIO;
         cop_error_errno(&err, errnum, "reading the record");
-        return snprintf(buf, n, "{\"type\":\"fault\",\"error\":true,\"code\":\"%s\",\"message\":\"%.100s\",\"retryable\":false}\n",
-                        cop_err_code_name(err.code), err.message);
+        return snprintf(
+                buf, n,
+                "{\"type\":\"fault\",\"error\":true,\"code\":\"%s\",\"message\":\"%.100s\",\"retryable\":false}\n",
+                cop_err_code_name(err.code), err.message);
 }
 
 static ssize_t read_lines(struct stream *st, char *buf, size_t n)
@@ -167,7 +169,8 @@ static ssize_t read_sse(void *userdata, char *buf, size_t n)
                         st->in_used = 0;
                 }
                 size_t taken;
-                len += cop_sse_encode(&st->sse, st->in + st->in_used, st->in_len - st->in_used, buf + len, n - len, &taken);
+                len += cop_sse_encode(&st->sse, st->in + st->in_used, st->in_len - st->in_used, buf + len, n - len,
+                                      &taken);
                 st->in_used += taken;
         }
         arm(st);
@@ -209,7 +212,8 @@ static struct stream *stream_new(struct cop_request *r, enum cop_accept format, 
         }
         st->request = r;
         st->sse.seq = after_seq;
-        if (format == COP_ACCEPT_SSE && cop_loop_add_timer(r->server->loop, USEC_INFINITY, on_timer, st, &st->timer, &err) < 0) {
+        if (format == COP_ACCEPT_SSE &&
+            cop_loop_add_timer(r->server->loop, USEC_INFINITY, on_timer, st, &st->timer, &err) < 0) {
                 cop_reply_error(r, &err);
                 free(st);
                 return NULL;
@@ -225,8 +229,10 @@ static void reply(struct cop_request *r, struct stream *st, enum cop_accept form
         cop_reply_header(r, "X-Accel-Buffering", "no");
         if (sse)
                 arm(st);
-        cop_reply_source(r, 200, sse ? "text/event-stream" : "application/x-ndjson",
-                         (struct cop_body_source){.read = sse ? read_sse : read_ndjson, .close = stream_free, .source = st}, UINT64_MAX);
+        cop_reply_source(
+                r, 200, sse ? "text/event-stream" : "application/x-ndjson",
+                (struct cop_body_source){.read = sse ? read_sse : read_ndjson, .close = stream_free, .source = st},
+                UINT64_MAX);
 }
 
 /* -- records ------------------------------------------------------------------------------------------------------ */
@@ -246,9 +252,10 @@ static void record_more(void *userdata)
         cop_request_wake(userdata);
 }
 
-void cop_stream_record(struct cop_request *r, enum cop_record_kind kind, const char *ref, const char *id, uint64_t after_seq, bool follow,
-                       enum cop_accept format)
+void cop_stream_record(struct cop_request *r, enum cop_record_kind kind, const char *ref, const char *id,
+                       uint64_t after_seq, bool follow)
 {
+        enum cop_accept format = cop_accept_parse(cop_request_header(r, "Accept"), COP_ACCEPT_NDJSON);
         const char *last = cop_request_header(r, "Last-Event-ID");
         struct cop_record_reader *reader = NULL;
         struct cop_error err = COP_ERROR_NULL;
@@ -270,7 +277,7 @@ void cop_stream_record(struct cop_request *r, enum cop_record_kind kind, const c
 /* -- feeds -------------------------------------------------------------------------------------------------------- */
 
 struct cop_feed {
-        unsigned refs; /* the stream and the handler */
+        unsigned refs;               /* the stream and the handler */
         struct cop_request *request; /* borrowed; NULL when the stream is over */
         struct cop_buf queue;
         uint64_t seq;
@@ -335,9 +342,11 @@ void cop_feed_add(struct cop_feed *f, json_t *event, bool must)
         if (!text)
                 return;
         /* seq goes first, where readers look for it. */
-        int n = snprintf(head, sizeof(head), "{\"seq\":%llu%s", (unsigned long long)++f->seq, json_object_size(event) ? "," : "");
+        int n = snprintf(head, sizeof(head), "{\"seq\":%llu%s", (unsigned long long)++f->seq,
+                         json_object_size(event) ? "," : "");
         size_t before = f->queue.len;
-        if (cop_buf_add(&f->queue, head, (size_t)n) < 0 || cop_buf_adds(&f->queue, text + 1) < 0 || cop_buf_addc(&f->queue, '\n') < 0)
+        if (cop_buf_add(&f->queue, head, (size_t)n) < 0 || cop_buf_adds(&f->queue, text + 1) < 0 ||
+            cop_buf_addc(&f->queue, '\n') < 0)
                 f->queue.len = before;
         free(text);
         cop_request_wake(f->request);

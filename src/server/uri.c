@@ -51,7 +51,8 @@ static int parse_path(struct cop_uri *u, char *path, struct cop_error *err)
 
         for (char *s = strtok_r(path, "/", &save); s; s = strtok_r(NULL, "/", &save)) {
                 if (u->segment_count == COP_ROUTE_SEGMENTS_MAX)
-                        return cop_error_set(err, ENOENT, COP_ERR_route_not_found, "no such path: it has too many segments");
+                        return cop_error_set(err, ENOENT, COP_ERR_route_not_found,
+                                             "no such path: it has too many segments");
                 int r = decode(s, false, "path", err);
                 if (r < 0)
                         return r;
@@ -66,7 +67,8 @@ static int parse_query(struct cop_uri *u, char *query, struct cop_error *err)
 
         for (char *s = strtok_r(query, "&", &save); s; s = strtok_r(NULL, "&", &save)) {
                 if (u->query_count == COP_QUERY_MAX)
-                        return cop_error_set(err, EINVAL, COP_ERR_bad_request, "more than %d query parameters", COP_QUERY_MAX);
+                        return cop_error_set(err, EINVAL, COP_ERR_bad_request, "more than %d query parameters",
+                                             COP_QUERY_MAX);
                 char *value = strchr(s, '=');
                 if (value)
                         *value++ = '\0';
@@ -91,7 +93,8 @@ int cop_uri_parse(const char *target, struct cop_uri *ret, struct cop_error *err
                         target = "/";
         }
         if (*target != '/')
-                return cop_error_set(err, EINVAL, COP_ERR_bad_request, "the request target must be a path that begins with /");
+                return cop_error_set(err, EINVAL, COP_ERR_bad_request,
+                                     "the request target must be a path that begins with /");
         u.text = strdup(target);
         if (!u.text)
                 return cop_error_errno(err, ENOMEM, "request target");
@@ -136,7 +139,8 @@ int cop_query_str(const struct cop_uri *u, const char *name, const char **ret, s
         return 1;
 }
 
-int cop_query_u64(const struct cop_uri *u, const char *name, uint64_t min, uint64_t max, uint64_t *ret, struct cop_error *err)
+int cop_query_u64(const struct cop_uri *u, const char *name, uint64_t min, uint64_t max, uint64_t *ret,
+                  struct cop_error *err)
 {
         const char *value = find(u, name);
         uint64_t n;
@@ -162,7 +166,8 @@ int cop_query_bool(const struct cop_uri *u, const char *name, bool *ret, struct 
         else if (strcmp(value, "false") == 0 || strcmp(value, "0") == 0)
                 *ret = false;
         else
-                return cop_error_set(err, EINVAL, COP_ERR_bad_request, "query parameter \"%s\": expected true or false", name);
+                return cop_error_set(err, EINVAL, COP_ERR_bad_request, "query parameter \"%s\": expected true or false",
+                                     name);
         return 1;
 }
 
@@ -184,7 +189,8 @@ int cop_query_mode(const struct cop_uri *u, const char *name, unsigned *ret, str
         *ret = mode;
         return 1;
 bad:
-        return cop_error_set(err, EINVAL, COP_ERR_bad_request, "query parameter \"%s\": expected an octal mode such as 0644", name);
+        return cop_error_set(err, EINVAL, COP_ERR_bad_request,
+                             "query parameter \"%s\": expected an octal mode such as 0644", name);
 }
 
 int cop_query_check(const struct cop_uri *u, const char *const *allowed, const char *repeatable, struct cop_error *err)
@@ -195,9 +201,11 @@ int cop_query_check(const struct cop_uri *u, const char *const *allowed, const c
                 while (*a && strcmp(*a, name) != 0)
                         a++;
                 if (!*a)
-                        return cop_error_set(err, EINVAL, COP_ERR_bad_request, "unknown query parameter \"%.100s\"", name);
+                        return cop_error_set(err, EINVAL, COP_ERR_bad_request, "unknown query parameter \"%.100s\"",
+                                             name);
                 if (find(u, name) != u->query[i].value && (!repeatable || strcmp(name, repeatable) != 0))
-                        return cop_error_set(err, EINVAL, COP_ERR_bad_request, "query parameter \"%s\" is given twice", name);
+                        return cop_error_set(err, EINVAL, COP_ERR_bad_request, "query parameter \"%s\" is given twice",
+                                             name);
         }
         return 0;
 }

@@ -28,7 +28,8 @@ void cop_uri_done(struct cop_uri *u);
 /* Typed parameters: 1 present, 0 absent (*ret untouched), error bad_request naming the parameter.  An empty value counts as
  * absent, except for a boolean, where it is true ("?all"). */
 int cop_query_str(const struct cop_uri *u, const char *name, const char **ret, struct cop_error *err);
-int cop_query_u64(const struct cop_uri *u, const char *name, uint64_t min, uint64_t max, uint64_t *ret, struct cop_error *err);
+int cop_query_u64(const struct cop_uri *u, const char *name, uint64_t min, uint64_t max, uint64_t *ret,
+                  struct cop_error *err);
 int cop_query_bool(const struct cop_uri *u, const char *name, bool *ret, struct cop_error *err);
 /* Octal file mode up to 07777. */
 int cop_query_mode(const struct cop_uri *u, const char *name, unsigned *ret, struct cop_error *err);

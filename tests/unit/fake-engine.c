@@ -176,11 +176,13 @@ static json_t *copy_str(const char *s)
         return s ? json_string(s) : json_null();
 }
 
-void cop_sandbox_create(struct cop_engine *e, const struct cop_sandbox_params *p, struct cop_op_to to, struct cop_op **ret_op)
+void cop_sandbox_create(struct cop_engine *e, const struct cop_sandbox_params *p, struct cop_op_to to,
+                        struct cop_op **ret_op)
 {
-        note("create", json_pack("{s:o,s:o,s:O*,s:O*,s:O*,s:I,s:I,s:i,s:i,s:i,s:b}", "name", copy_str(p->name), "image", copy_str(p->image), "labels",
-                                 p->labels, "metadata", p->metadata, "env", p->env, "ttl", (json_int_t)p->ttl, "memory", (json_int_t)p->memory, "cpu_milli",
-                                 (int)p->cpu_milli, "pids", (int)p->pids, "nofile", (int)p->nofile, "start_kernel", p->start_kernel));
+        note("create", json_pack("{s:o,s:o,s:O*,s:O*,s:O*,s:I,s:I,s:i,s:i,s:i,s:b}", "name", copy_str(p->name), "image",
+                                 copy_str(p->image), "labels", p->labels, "metadata", p->metadata, "env", p->env, "ttl",
+                                 (json_int_t)p->ttl, "memory", (json_int_t)p->memory, "cpu_milli", (int)p->cpu_milli,
+                                 "pids", (int)p->pids, "nofile", (int)p->nofile, "start_kernel", p->start_kernel));
         *ret_op = op_new(e, to, json_pack("{s:s}", "id", "sb_0123456789"), false);
 }
 
@@ -198,7 +200,8 @@ void cop_sandbox_get(struct cop_engine *e, const char *ref, bool usage, struct c
                 answer(to, json_pack("{s:s}", "id", "sb_0123456789"));
 }
 
-void cop_sandbox_update(struct cop_engine *e, const char *ref, json_t *patch, struct cop_op_to to, struct cop_op **ret_op)
+void cop_sandbox_update(struct cop_engine *e, const char *ref, json_t *patch, struct cop_op_to to,
+                        struct cop_op **ret_op)
 {
         *ret_op = NULL;
         note("update", json_incref(patch));
@@ -227,7 +230,8 @@ void cop_sandbox_kernelspecs(struct cop_engine *e, const char *ref, struct cop_o
 {
         simple(e, "kernelspecs", ref, to, NULL);
 }
-void cop_context_create(struct cop_engine *e, const char *ref, const struct cop_context_params *p, struct cop_op_to to, struct cop_op **ret_op)
+void cop_context_create(struct cop_engine *e, const char *ref, const struct cop_context_params *p, struct cop_op_to to,
+                        struct cop_op **ret_op)
 {
         simple(e, "context_create", ref, to, ret_op);
 }
@@ -239,25 +243,30 @@ void cop_context_get(struct cop_engine *e, const char *ref, const char *context,
 {
         simple(e, "context_get", ref, to, NULL);
 }
-void cop_context_remove(struct cop_engine *e, const char *ref, const char *context, struct cop_op_to to, struct cop_op **ret_op)
+void cop_context_remove(struct cop_engine *e, const char *ref, const char *context, struct cop_op_to to,
+                        struct cop_op **ret_op)
 {
         simple(e, "context_remove", ref, to, ret_op);
 }
-void cop_context_restart(struct cop_engine *e, const char *ref, const char *context, struct cop_op_to to, struct cop_op **ret_op)
+void cop_context_restart(struct cop_engine *e, const char *ref, const char *context, struct cop_op_to to,
+                         struct cop_op **ret_op)
 {
         simple(e, "context_restart", ref, to, ret_op);
 }
-void cop_context_interrupt(struct cop_engine *e, const char *ref, const char *context, struct cop_op_to to, struct cop_op **ret_op)
+void cop_context_interrupt(struct cop_engine *e, const char *ref, const char *context, struct cop_op_to to,
+                           struct cop_op **ret_op)
 {
         simple(e, "context_interrupt", ref, to, ret_op);
 }
 
-void cop_cell_run(struct cop_engine *e, const char *ref, const struct cop_cell_params *p, struct cop_op_to to, struct cop_op **ret_op)
+void cop_cell_run(struct cop_engine *e, const char *ref, const struct cop_cell_params *p, struct cop_op_to to,
+                  struct cop_op **ret_op)
 {
         *ret_op = NULL;
-        note("cell_run", json_pack("{s:I,s:b,s:b,s:b,s:b,s:b,s:b,s:I}", "timeout", (json_int_t)p->timeout, "stdin_open", p->stdin_open, "silent", p->silent,
-                                   "no_history", p->no_history, "detach", p->detach, "interrupt", p->interrupt_on_disconnect, "stream", p->stream,
-                                   "output_max", (json_int_t)p->output_max));
+        note("cell_run", json_pack("{s:I,s:b,s:b,s:b,s:b,s:b,s:b,s:I}", "timeout", (json_int_t)p->timeout, "stdin_open",
+                                   p->stdin_open, "silent", p->silent, "no_history", p->no_history, "detach", p->detach,
+                                   "interrupt", p->interrupt_on_disconnect, "stream", p->stream, "output_max",
+                                   (json_int_t)p->output_max));
         fake.code_len = p->code_len;
         snprintf(fake.code, sizeof(fake.code), "%s", p->code);
         if (missing(ref, to))
@@ -297,14 +306,16 @@ void cop_cell_disconnected(struct cop_engine *e, const char *ref, const char *ce
         fake.disconnected++;
 }
 
-void cop_command_run(struct cop_engine *e, const char *ref, const struct cop_exec_params *p, struct cop_op_to to, struct cop_op **ret_op)
+void cop_command_run(struct cop_engine *e, const char *ref, const struct cop_exec_params *p, struct cop_op_to to,
+                     struct cop_op **ret_op)
 {
         *ret_op = NULL;
         json_t *argv = json_array();
         for (const char *const *a = p->argv; a && *a; a++)
                 json_array_append_new(argv, json_string(*a));
-        note("exec", json_pack("{s:o,s:o,s:I,s:b,s:b,s:b,s:s%}", "command", copy_str(p->command), "argv", argv, "timeout", (json_int_t)p->timeout, "detach",
-                               p->detach, "kill", p->kill_on_disconnect, "stream", p->stream, "stdin", p->stdin_data ? p->stdin_data : "", p->stdin_len));
+        note("exec", json_pack("{s:o,s:o,s:I,s:b,s:b,s:b,s:s%}", "command", copy_str(p->command), "argv", argv,
+                               "timeout", (json_int_t)p->timeout, "detach", p->detach, "kill", p->kill_on_disconnect,
+                               "stream", p->stream, "stdin", p->stdin_data ? p->stdin_data : "", p->stdin_len));
         if (!missing(ref, to))
                 *ret_op = op_new(e, to, json_pack("{s:s,s:i}", "id", "cmd_0123456789", "pid", 7), false);
 }
@@ -316,7 +327,8 @@ void cop_command_list(struct cop_engine *e, const char *ref, struct cop_op_to to
 {
         simple(e, "command_list", ref, to, NULL);
 }
-void cop_command_kill(struct cop_engine *e, const char *ref, const char *pid_or_id, int signo, bool group, struct cop_op_to to, struct cop_op **ret_op)
+void cop_command_kill(struct cop_engine *e, const char *ref, const char *pid_or_id, int signo, bool group,
+                      struct cop_op_to to, struct cop_op **ret_op)
 {
         *ret_op = NULL;
         note("kill", json_pack("{s:i,s:b}", "signal", signo, "group", group));
@@ -349,8 +361,9 @@ void fake_record_end(struct cop_engine *e)
         wake_readers(e);
 }
 
-int cop_record_open(struct cop_engine *e, enum cop_record_kind kind, const char *ref, const char *id, uint64_t after_seq, bool follow,
-                    void (*more)(void *userdata), void *userdata, struct cop_record_reader **ret, struct cop_error *err)
+int cop_record_open(struct cop_engine *e, enum cop_record_kind kind, const char *ref, const char *id,
+                    uint64_t after_seq, bool follow, void (*more)(void *userdata), void *userdata,
+                    struct cop_record_reader **ret, struct cop_error *err)
 {
         if (ref && strcmp(ref, "sb") != 0)
                 return cop_error_set(err, ENOENT, COP_ERR_sandbox_not_found, "no sandbox \"%s\"", ref);
@@ -408,17 +421,19 @@ static int check_path(const char *path, struct cop_error *err)
 
 static json_t *file_object(const char *path)
 {
-        return json_pack("{s:s,s:s,s:I,s:s}", "path", path, "type", strcmp(path, "/folder") == 0 ? "directory" : "file", "size",
-                         (json_int_t)fake.file_size, "mtime", "2026-11-29T15:03:13.123456Z");
+        return json_pack("{s:s,s:s,s:I,s:s}", "path", path, "type", strcmp(path, "/folder") == 0 ? "directory" : "file",
+                         "size", (json_int_t)fake.file_size, "mtime", "2026-11-29T15:03:13.123456Z");
 }
 
-void cop_file_do(struct cop_engine *e, const char *ref, const struct cop_file_params *p, struct cop_op_to to, struct cop_op **ret_op)
+void cop_file_do(struct cop_engine *e, const char *ref, const struct cop_file_params *p, struct cop_op_to to,
+                 struct cop_op **ret_op)
 {
         struct cop_error err;
 
         *ret_op = NULL;
-        note("file", json_pack("{s:i,s:o,s:o,s:i,s:i,s:i,s:i}", "op", (int)p->op, "path", copy_str(p->path), "path2", copy_str(p->path2), "mode",
-                               (int)p->mode, "flags", (int)p->flags, "depth", (int)p->depth, "count", (int)p->count));
+        note("file", json_pack("{s:i,s:o,s:o,s:i,s:i,s:i,s:i}", "op", (int)p->op, "path", copy_str(p->path), "path2",
+                               copy_str(p->path2), "mode", (int)p->mode, "flags", (int)p->flags, "depth", (int)p->depth,
+                               "count", (int)p->count));
         if (missing(ref, to))
                 return;
         if (check_path(p->path, &err) < 0)
@@ -427,11 +442,16 @@ void cop_file_do(struct cop_engine *e, const char *ref, const struct cop_file_pa
                 *ret_op = op_new(e, to, file_object(p->path), false);
 }
 
-static struct cop_file_stream *stream_new(struct cop_engine *e, const char *path, cop_file_opened_fn opened, void (*more)(void *), void *userdata)
+static struct cop_file_stream *stream_new(struct cop_engine *e, const char *path, cop_file_opened_fn opened,
+                                          void (*more)(void *), void *userdata)
 {
         struct cop_file_stream *s = calloc(1, sizeof(*s));
 
-        *s = (struct cop_file_stream){.engine = e, .more = more, .userdata = userdata, .file = file_object(path), .opened = opened,
+        *s = (struct cop_file_stream){.engine = e,
+                                      .more = more,
+                                      .userdata = userdata,
+                                      .file = file_object(path),
+                                      .opened = opened,
                                       .opened_userdata = userdata};
         for (size_t i = 0; i < 64; i++)
                 if (!e->streams[i]) {
@@ -443,8 +463,9 @@ static struct cop_file_stream *stream_new(struct cop_engine *e, const char *path
         return s;
 }
 
-void cop_file_read(struct cop_engine *e, const char *ref, const struct cop_file_params *p, uint64_t offset, uint64_t length, cop_file_opened_fn opened,
-                   void (*more)(void *userdata), void *userdata, struct cop_op **ret_op)
+void cop_file_read(struct cop_engine *e, const char *ref, const struct cop_file_params *p, uint64_t offset,
+                   uint64_t length, cop_file_opened_fn opened, void (*more)(void *userdata), void *userdata,
+                   struct cop_op **ret_op)
 {
         struct cop_error err;
 
@@ -481,14 +502,16 @@ ssize_t cop_file_stream_read(struct cop_file_stream *s, char *buf, size_t n)
         return (ssize_t)n;
 }
 
-void cop_file_write(struct cop_engine *e, const char *ref, const struct cop_file_params *p, uint64_t length, cop_file_opened_fn opened,
-                    void (*more)(void *userdata), struct cop_op_to to, struct cop_op **ret_op)
+void cop_file_write(struct cop_engine *e, const char *ref, const struct cop_file_params *p, uint64_t length,
+                    cop_file_opened_fn opened, void (*more)(void *userdata), struct cop_op_to to,
+                    struct cop_op **ret_op)
 {
         struct cop_error err;
 
         *ret_op = NULL;
         fake.write_length = length;
-        note("write", json_pack("{s:i,s:s,s:i,s:i}", "op", (int)p->op, "path", p->path, "mode", (int)p->mode, "flags", (int)p->flags));
+        note("write", json_pack("{s:i,s:s,s:i,s:i}", "op", (int)p->op, "path", p->path, "mode", (int)p->mode, "flags",
+                                (int)p->flags));
         if (missing(ref, to))
                 return;
         if (check_path(p->path, &err) < 0) {
@@ -554,7 +577,8 @@ struct cop_file_stream *cop_file_stream_close(struct cop_file_stream *s)
 
 /* -- images, tokens, daemon --------------------------------------------------------------------------------------- */
 
-void cop_image_build(struct cop_engine *e, const char *recipe, const char *name, const char *mirror, bool force, struct cop_op_to to, struct cop_op **ret_op)
+void cop_image_build(struct cop_engine *e, const char *recipe, const char *name, const char *mirror, bool force,
+                     struct cop_op_to to, struct cop_op **ret_op)
 {
         note("build", json_pack("{s:s,s:b}", "recipe", recipe, "force", force));
         *ret_op = op_new(e, to, json_pack("{s:s}", "id", "im_0123456789"), true);
@@ -568,7 +592,8 @@ void fake_progress(struct cop_engine *e, const char *message)
                         op->to.progress(event, op->to.userdata);
         json_decref(event);
 }
-void cop_image_import(struct cop_engine *e, const char *source, const char *name, struct cop_op_to to, struct cop_op **ret_op)
+void cop_image_import(struct cop_engine *e, const char *source, const char *name, struct cop_op_to to,
+                      struct cop_op **ret_op)
 {
         simple(e, "import", "sb", to, ret_op);
 }

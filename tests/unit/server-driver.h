@@ -187,7 +187,8 @@ static inline struct answer rig_receive(struct rig *rig, int fd, bool head_reque
                 if (n > 0) {
                         cop_buf_add(&raw, piece, (size_t)n);
                         /* Parsing all for every piece is quadratic: only when it may be the end. */
-                        if ((raw.len < (1u << 20) || (size_t)n < sizeof(piece) / 2) && parse_answer(&raw, head_request, &a))
+                        if ((raw.len < (1u << 20) || (size_t)n < sizeof(piece) / 2) &&
+                            parse_answer(&raw, head_request, &a))
                                 break;
                         idle = 0;
                         continue;
@@ -213,7 +214,8 @@ static inline void answer_done(struct answer *a)
 }
 
 /* One request on a connection of its own. extra: header lines, each with \r\n. */
-static inline struct answer rig_call(struct rig *rig, const char *method, const char *target, const char *extra, const char *body)
+static inline struct answer rig_call(struct rig *rig, const char *method, const char *target, const char *extra,
+                                     const char *body)
 {
         _cleanup_buf_ struct cop_buf b = COP_BUF(1u << 30);
         int fd = rig_connect(rig);
@@ -231,14 +233,16 @@ static inline struct answer rig_call(struct rig *rig, const char *method, const 
 }
 
 /* Status and, for errors, code of a call. */
-static inline void expect_error(struct rig *rig, const char *method, const char *target, const char *body, int status, const char *code,
-                                const char *message)
+static inline void expect_error(struct rig *rig, const char *method, const char *target, const char *body,
+                                const char *code, const char *message)
 {
         struct answer a = rig_call(rig, method, target, NULL, body);
         _cleanup_json_ json_t *json = NULL;
 
+        int status = cop_err_code_status((enum cop_err_code)cop_err_code_from_name(code));
         if (a.status != status)
-                FAIL("%s %s %.200s: status %d, expected %d: %s", method, target, body ? body : "", a.status, status, a.body ? a.body : "");
+                FAIL("%s %s %.200s: status %d, expected %d: %s", method, target, body ? body : "", a.status, status,
+                     a.body ? a.body : "");
         json = json_loads(a.body ? a.body : "", 0, NULL);
         ASSERT(json);
         ASSERT(json_is_true(json_object_get(json, "error")));

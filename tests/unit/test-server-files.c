@@ -30,7 +30,7 @@ TEST(downloads_of_all_sizes)
                         answer_done(&a);
                         ASSERT_EQ(fake.open_streams, 0);
                 }
-        expect_error(&rig, "GET", "/api/sandboxes/sb/files?path=/missing", NULL, 404, "file_not_found", NULL);
+        expect_error(&rig, "GET", "/api/sandboxes/sb/files?path=/missing", NULL, "file_not_found", NULL);
         rig_free(&rig);
 }
 
@@ -40,7 +40,8 @@ TEST(ranges_of_a_file)
         char buf[512], etag[512], text[600];
 
         fake.file_size = 100000;
-        struct answer a = rig_call(&rig, "GET", "/api/sandboxes/sb/files?path=/pattern", "Range: bytes=1000-1999\r\n", NULL);
+        struct answer a =
+                rig_call(&rig, "GET", "/api/sandboxes/sb/files?path=/pattern", "Range: bytes=1000-1999\r\n", NULL);
         ASSERT_EQ(a.status, 206);
         ASSERT_STR(answer_header(&a, "Content-Range", buf), "bytes 1000-1999/100000");
         ASSERT(answer_header(&a, "ETag", etag));
@@ -58,7 +59,8 @@ TEST(ranges_of_a_file)
         a = rig_call(&rig, "GET", "/api/sandboxes/sb/files?path=/pattern", text, NULL);
         ASSERT_EQ(a.status, 206);
         answer_done(&a);
-        a = rig_call(&rig, "GET", "/api/sandboxes/sb/files?path=/pattern", "Range: bytes=5-9\r\nIf-Range: \"old\"\r\n", NULL);
+        a = rig_call(&rig, "GET", "/api/sandboxes/sb/files?path=/pattern", "Range: bytes=5-9\r\nIf-Range: \"old\"\r\n",
+                     NULL);
         ASSERT_EQ(a.status, 200);
         check_pattern(&a, 0, 100000);
         answer_done(&a);
@@ -104,7 +106,8 @@ TEST(a_download_that_is_given_up)
         rig_free(&rig);
 }
 
-static struct answer upload(struct rig *rig, const char *target, const char *extra, size_t n, size_t sent, uint64_t *ret_sum)
+static struct answer upload(struct rig *rig, const char *target, const char *extra, size_t n, size_t sent,
+                            uint64_t *ret_sum)
 {
         char head[400];
         char *data = malloc(n + 1);
@@ -137,14 +140,16 @@ TEST(uploads_of_all_sizes)
                 for (int slow = 0; slow < 2; slow++) {
                         fake.written = fake.write_sum = 0;
                         fake.write_step = slow ? 10007 : UINT64_MAX;
-                        struct answer a = upload(&rig, "/api/sandboxes/sb/files?path=/a&mode=0600&parents&sha256=true", "", sizes[i], sizes[i], &sum);
+                        struct answer a = upload(&rig, "/api/sandboxes/sb/files?path=/a&mode=0600&parents&sha256=true",
+                                                 "", sizes[i], sizes[i], &sum);
                         ASSERT_EQ(a.status, 200);
                         ASSERT_EQ(fake.written, sizes[i]);
                         ASSERT_EQ(fake.write_sum, sum);
                         ASSERT_EQ(fake.write_length, sizes[i]);
                         ASSERT(fake.write_finished);
                         ASSERT_EQ(json_integer_value(json_object_get(fake.last, "mode")), 0600);
-                        ASSERT_EQ(json_integer_value(json_object_get(fake.last, "flags")), COP_FILE_ATOMIC | COP_FILE_PARENTS | COP_FILE_SHA256);
+                        ASSERT_EQ(json_integer_value(json_object_get(fake.last, "flags")),
+                                  COP_FILE_ATOMIC | COP_FILE_PARENTS | COP_FILE_SHA256);
                         answer_done(&a);
                         ASSERT_EQ(fake.open_streams, 0);
                 }
@@ -187,7 +192,8 @@ TEST(an_upload_that_is_given_up_is_undone)
         for (int slow = 0; slow < 2; slow++) {
                 fake.write_aborted = false;
                 fake.write_step = slow ? 100 : UINT64_MAX;
-                struct answer a = upload(&rig, "/api/sandboxes/sb/files?path=/a", "", 1 << 20, slow ? 5000 : 500000, NULL);
+                struct answer a =
+                        upload(&rig, "/api/sandboxes/sb/files?path=/a", "", 1 << 20, slow ? 5000 : 500000, NULL);
                 ASSERT_EQ(a.status, 0);
                 rig_turn(&rig, 200);
                 ASSERT(fake.write_aborted);
@@ -199,8 +205,9 @@ TEST(an_upload_that_is_given_up_is_undone)
 
 TEST(chunked_upload)
 {
-        static const char request[] = "PUT /api/sandboxes/sb/files?path=/a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
-                                      "5\r\nhello\r\n6\r\n world\r\n0\r\n\r\n";
+        static const char request[] =
+                "PUT /api/sandboxes/sb/files?path=/a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+                "5\r\nhello\r\n6\r\n world\r\n0\r\n\r\n";
         struct rig rig = rig_new();
         int fd = rig_connect(&rig);
 
@@ -217,7 +224,8 @@ TEST(chunked_upload)
 
 TEST(upload_with_expect)
 {
-        static const char request[] = "PUT /api/sandboxes/sb/files?path=%s HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n";
+        static const char request[] = "PUT /api/sandboxes/sb/files?path=%s HTTP/1.1\r\nHost: x\r\nContent-Length: "
+                                      "5\r\nExpect: 100-continue\r\n\r\n";
         struct rig rig = rig_new();
         char text[300];
 
@@ -247,7 +255,8 @@ TEST(upload_with_expect)
 TEST(file_operations)
 {
         struct rig rig = rig_new();
-        struct answer a = rig_call(&rig, "POST", "/api/sandboxes/sb/files/mkdir", NULL, "{\"path\":\"/a/b\",\"mode\":\"0700\",\"parents\":true}");
+        struct answer a = rig_call(&rig, "POST", "/api/sandboxes/sb/files/mkdir", NULL,
+                                   "{\"path\":\"/a/b\",\"mode\":\"0700\",\"parents\":true}");
 
         ASSERT_EQ(a.status, 201);
         ASSERT_EQ(json_integer_value(json_object_get(fake.last, "mode")), 0700);

@@ -1,6 +1,7 @@
 #include "server-driver.h"
 
-static const char *expect_status(struct rig *rig, const char *method, const char *target, const char *extra, const char *body, int status)
+static const char *expect_status(struct rig *rig, const char *method, const char *target, const char *extra,
+                                 const char *body, int status)
 {
         static char text[2000];
         struct answer a = rig_call(rig, method, target, extra, body);
@@ -21,12 +22,12 @@ TEST(routes_methods_and_paths)
         ASSERT_CONTAINS(expect_status(&rig, "GET", "//api//health/", NULL, NULL, 200), "\"ok\"");
         expect_status(&rig, "GET", "/api/sandboxes/sb", NULL, NULL, 200);
         expect_status(&rig, "GET", "/api/sandboxes/s%62", NULL, NULL, 200);
-        expect_error(&rig, "GET", "/api/sandboxes/nobody", NULL, 404, "sandbox_not_found", "nobody");
-        expect_error(&rig, "GET", "/", NULL, 404, "route_not_found", NULL);
-        expect_error(&rig, "GET", "/api/nothing", NULL, 404, "route_not_found", "/api/nothing");
-        expect_error(&rig, "GET", "/api/a%zz", NULL, 400, "bad_request", "percent");
-        expect_error(&rig, "GET", "/api/sandboxes?wrong=1", NULL, 400, "bad_request", "wrong");
-        expect_error(&rig, "GET", "/api/sandboxes?state=asleep", NULL, 400, "bad_request", "state");
+        expect_error(&rig, "GET", "/api/sandboxes/nobody", NULL, "sandbox_not_found", "nobody");
+        expect_error(&rig, "GET", "/", NULL, "route_not_found", NULL);
+        expect_error(&rig, "GET", "/api/nothing", NULL, "route_not_found", "/api/nothing");
+        expect_error(&rig, "GET", "/api/a%zz", NULL, "bad_request", "percent");
+        expect_error(&rig, "GET", "/api/sandboxes?wrong=1", NULL, "bad_request", "wrong");
+        expect_error(&rig, "GET", "/api/sandboxes?state=asleep", NULL, "bad_request", "state");
 
         struct answer a = rig_call(&rig, "PUT", "/api/sandboxes/sb", NULL, NULL);
         ASSERT_EQ(a.status, 405);
@@ -41,7 +42,7 @@ TEST(routes_methods_and_paths)
         ASSERT_EQ(a.status, 200);
         ASSERT(answer_header(&a, "Content-Length", buf));
         answer_done(&a);
-        expect_error(&rig, "BREW", "/api/health", NULL, 405, "method_not_allowed", "BREW");
+        expect_error(&rig, "BREW", "/api/health", NULL, "method_not_allowed", "BREW");
         rig_free(&rig);
 }
 
@@ -52,7 +53,8 @@ TEST(sandbox_parameters_reach_the_engine)
         expect_status(&rig, "POST", "/api/sandboxes", NULL, NULL, 201);
         ASSERT(json_is_true(json_object_get(fake.last, "start_kernel")));
         expect_status(&rig, "POST", "/api/sandboxes", NULL,
-                      "{\"name\":\"demo\",\"memory\":\"2G\",\"cpus\":1.5,\"pids\":100,\"ttl_seconds\":60,\"labels\":{\"a\":\"b\"},\"start_kernel\":false,"
+                      "{\"name\":\"demo\",\"memory\":\"2G\",\"cpus\":1.5,\"pids\":100,\"ttl_seconds\":60,\"labels\":{"
+                      "\"a\":\"b\"},\"start_kernel\":false,"
                       "\"nofile\":null}",
                       201);
         ASSERT_EQ(json_integer_value(json_object_get(fake.last, "memory")), 2LL << 30);
@@ -65,7 +67,7 @@ TEST(sandbox_parameters_reach_the_engine)
         ASSERT(json_is_true(json_object_get(fake.last, "all")));
         expect_status(&rig, "PATCH", "/api/sandboxes/sb", NULL, "{\"memory\":\"64M\",\"name\":null}", 200);
         ASSERT_EQ(json_integer_value(json_object_get(fake.last, "memory")), 64 << 20);
-        expect_error(&rig, "DELETE", "/api/sandboxes", NULL, 400, "bad_request", "all=true");
+        expect_error(&rig, "DELETE", "/api/sandboxes", NULL, "bad_request", "all=true");
         expect_status(&rig, "DELETE", "/api/sandboxes?all=true", NULL, NULL, 200);
         rig_free(&rig);
 }
@@ -119,9 +121,9 @@ TEST(bad_fields_are_named)
         struct rig rig = rig_new();
 
         for (size_t i = 0; i < ELEMENTSOF(cases); i++)
-                expect_error(&rig, "POST", cases[i].target, cases[i].body, 400, "bad_request", cases[i].message);
-        expect_error(&rig, "GET", "/api/sandboxes/sb/files", NULL, 400, "bad_request", "\"path\"");
-        expect_error(&rig, "PUT", "/api/sandboxes/sb/files?path=/a&mode=rwx", "x", 400, "bad_request", "\"mode\"");
+                expect_error(&rig, "POST", cases[i].target, cases[i].body, "bad_request", cases[i].message);
+        expect_error(&rig, "GET", "/api/sandboxes/sb/files", NULL, "bad_request", "\"path\"");
+        expect_error(&rig, "PUT", "/api/sandboxes/sb/files?path=/a&mode=rwx", "x", "bad_request", "\"mode\"");
         rig_free(&rig);
 }
 
@@ -129,18 +131,21 @@ TEST(cells_now_and_later)
 {
         struct rig rig = rig_new();
 
-        ASSERT_CONTAINS(expect_status(&rig, "POST", "/api/sandboxes/sb/cells", NULL, "{\"code\":\"now\"}", 200), "\"status\":\"ok\"");
-        ASSERT_CONTAINS(expect_status(&rig, "POST", "/api/sandboxes/sb/cells", NULL, "{\"code\":\"later\",\"timeout\":1.5,\"stdin\":\"open\"}", 200),
+        ASSERT_CONTAINS(expect_status(&rig, "POST", "/api/sandboxes/sb/cells", NULL, "{\"code\":\"now\"}", 200),
+                        "\"status\":\"ok\"");
+        ASSERT_CONTAINS(expect_status(&rig, "POST", "/api/sandboxes/sb/cells", NULL,
+                                      "{\"code\":\"later\",\"timeout\":1.5,\"stdin\":\"open\"}", 200),
                         "\"status\":\"ok\"");
         ASSERT_EQ(json_integer_value(json_object_get(fake.last, "timeout")), 1500000);
         ASSERT(json_is_true(json_object_get(fake.last, "stdin_open")));
-        expect_error(&rig, "POST", "/api/sandboxes/nobody/cells", "{\"code\":\"1\"}", 404, "sandbox_not_found", "nobody");
+        expect_error(&rig, "POST", "/api/sandboxes/nobody/cells", "{\"code\":\"1\"}", "sandbox_not_found", "nobody");
         rig_free(&rig);
 }
 
 TEST(keep_alive_serves_many)
 {
-        static const char request[] = "POST /api/sandboxes/sb/cells HTTP/1.1\r\nHost: x\r\nContent-Length: 16\r\n\r\n{\"code\":\"later\"}";
+        static const char request[] =
+                "POST /api/sandboxes/sb/cells HTTP/1.1\r\nHost: x\r\nContent-Length: 16\r\n\r\n{\"code\":\"later\"}";
         struct rig rig = rig_new();
         int fd = rig_connect(&rig);
 
@@ -157,8 +162,9 @@ TEST(keep_alive_serves_many)
 
 TEST(a_client_that_leaves_cancels_its_operation)
 {
-        static const char request[] = "POST /api/sandboxes/sb/cells HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer good-token\r\n"
-                                      "Content-Length: 16\r\n\r\n{\"code\":\"never\"}";
+        static const char request[] =
+                "POST /api/sandboxes/sb/cells HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer good-token\r\n"
+                "Content-Length: 16\r\n\r\n{\"code\":\"never\"}";
         struct rig rig = rig_new();
 
         for (int tcp = 0; tcp < 2; tcp++) {
@@ -175,7 +181,8 @@ TEST(a_client_that_leaves_cancels_its_operation)
 
 TEST(half_closed_unix_client_still_gets_its_answer)
 {
-        static const char request[] = "POST /api/sandboxes/sb/cells HTTP/1.1\r\nHost: x\r\nContent-Length: 16\r\n\r\n{\"code\":\"never\"}";
+        static const char request[] =
+                "POST /api/sandboxes/sb/cells HTTP/1.1\r\nHost: x\r\nContent-Length: 16\r\n\r\n{\"code\":\"never\"}";
         struct rig rig = rig_new();
         int fd = rig_connect(&rig);
 
@@ -195,7 +202,8 @@ TEST(half_closed_unix_client_still_gets_its_answer)
 
 TEST(stopping_the_server_with_requests_under_way)
 {
-        static const char request[] = "POST /api/sandboxes/sb/cells HTTP/1.1\r\nHost: x\r\nContent-Length: 16\r\n\r\n{\"code\":\"never\"}";
+        static const char request[] =
+                "POST /api/sandboxes/sb/cells HTTP/1.1\r\nHost: x\r\nContent-Length: 16\r\n\r\n{\"code\":\"never\"}";
         struct rig rig = rig_new();
         int fds[5];
 
@@ -251,7 +259,8 @@ TEST(tcp_needs_token_and_host)
         for (size_t i = 0; i < ELEMENTSOF(cases); i++) {
                 struct answer a = tcp_call(&rig, cases[i].target, cases[i].headers);
                 if (a.status != cases[i].status)
-                        FAIL("%s with %s: %d, expected %d", cases[i].target, cases[i].headers, a.status, cases[i].status);
+                        FAIL("%s with %s: %d, expected %d", cases[i].target, cases[i].headers, a.status,
+                             cases[i].status);
                 if (a.status == 401)
                         ASSERT_CONTAINS(answer_header(&a, "WWW-Authenticate", buf), "Bearer");
                 answer_done(&a);
@@ -261,7 +270,8 @@ TEST(tcp_needs_token_and_host)
 
 TEST(listen_addresses)
 {
-        static const char *const bad[] = {"8000", "localhost", "127.0.0.1:99999", "example.com:80", "127.0.0.1:", "[::1:80", "0.0.0.0:0", "[::]:0", "10.0.0.1:80"};
+        static const char *const bad[] = {"8000",    "localhost", "127.0.0.1:99999", "example.com:80", "127.0.0.1:",
+                                          "[::1:80", "0.0.0.0:0", "[::]:0",          "10.0.0.1:80"};
         struct cop_error err = COP_ERROR_NULL;
         struct cop_server *s = NULL;
         struct cop_loop *loop;
@@ -324,7 +334,7 @@ TEST(too_many_connections_are_told_so)
         for (int i = 0; i < 3; i++)
                 fds[i] = rig_connect(&rig);
         rig_turn(&rig, 5);
-        expect_error(&rig, "GET", "/api/health", NULL, 503, "unavailable", "3 connections");
+        expect_error(&rig, "GET", "/api/health", NULL, "unavailable", "3 connections");
         for (int i = 0; i < 3; i++)
                 close(fds[i]);
         rig_turn(&rig, 5);
@@ -353,7 +363,7 @@ TEST(a_cell_of_5_mb_works)
         ASSERT_EQ(fake.code_len, 5 << 20);
         free(body);
         body = cell_of((16 << 20) + 1);
-        expect_error(&rig, "POST", "/api/sandboxes/sb/cells", body, 413, "payload_too_large", "16 MiB");
+        expect_error(&rig, "POST", "/api/sandboxes/sb/cells", body, "payload_too_large", "16 MiB");
         free(body);
         rig_free(&rig);
 }
@@ -366,7 +376,8 @@ TEST(a_cell_of_100_mb_gets_its_413)
         char head[200];
 
         /* A client that sends all before it reads. */
-        snprintf(head, sizeof(head), "POST /api/sandboxes/sb/cells HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n\r\n", strlen(body));
+        snprintf(head, sizeof(head), "POST /api/sandboxes/sb/cells HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n\r\n",
+                 strlen(body));
         rig_send(&rig, fd, head, strlen(head));
         rig_send(&rig, fd, body, strlen(body));
         struct answer a = rig_receive(&rig, fd, false, 1000);
@@ -381,7 +392,8 @@ TEST(a_cell_of_100_mb_gets_its_413)
 
 TEST(chunked_bodies)
 {
-        static const char start[] = "POST /api/sandboxes/sb/cells HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+        static const char start[] =
+                "POST /api/sandboxes/sb/cells HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
         static const char small[] = "8\r\n{\"code\":\r\n6\r\n\"now\"}\r\n0\r\n\r\n";
         struct rig rig = rig_new();
         int fd = rig_connect(&rig);
@@ -413,8 +425,10 @@ TEST(chunked_bodies)
 
 TEST(expect_100_continue)
 {
-        static const char large[] = "POST /api/sandboxes/sb/cells HTTP/1.1\r\nHost: x\r\nContent-Length: 104857600\r\nExpect: 100-continue\r\n\r\n";
-        static const char fine[] = "POST /api/sandboxes/sb/cells HTTP/1.1\r\nHost: x\r\nContent-Length: 14\r\nExpect: 100-continue\r\n\r\n";
+        static const char large[] = "POST /api/sandboxes/sb/cells HTTP/1.1\r\nHost: x\r\nContent-Length: "
+                                    "104857600\r\nExpect: 100-continue\r\n\r\n";
+        static const char fine[] = "POST /api/sandboxes/sb/cells HTTP/1.1\r\nHost: x\r\nContent-Length: 14\r\nExpect: "
+                                   "100-continue\r\n\r\n";
         struct rig rig = rig_new();
         int fd = rig_connect(&rig);
 
@@ -462,9 +476,14 @@ TEST(a_refused_small_body_keeps_the_connection)
 
 TEST(garbage_does_no_harm)
 {
-        static const char *const garbage[] = {"\r\n\r\n\r\n", "GET\r\n\r\n", "GET / HTTP/9.9\r\n\r\n", "\x16\x03\x01\x02\x00\x01\x00\x01",
-                                              "POST /api/sandboxes HTTP/1.1\r\nContent-Length: x\r\n\r\n", "GET /api/health HTTP/1.1\r\nbroken\r\n\r\n",
-                                              "POST /api/sandboxes HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"};
+        static const char *const garbage[] = {
+                "\r\n\r\n\r\n",
+                "GET\r\n\r\n",
+                "GET / HTTP/9.9\r\n\r\n",
+                "\x16\x03\x01\x02\x00\x01\x00\x01",
+                "POST /api/sandboxes HTTP/1.1\r\nContent-Length: x\r\n\r\n",
+                "GET /api/health HTTP/1.1\r\nbroken\r\n\r\n",
+                "POST /api/sandboxes HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"};
         struct rig rig = rig_new();
 
         for (size_t i = 0; i < ELEMENTSOF(garbage); i++) {

@@ -24,9 +24,12 @@ static char *encode(const char *in, size_t in_piece, size_t out_piece)
 
 TEST(sse_takes_seq_from_either_end)
 {
-        static const char in[] = "{\"seq\":7,\"a\":1}\n{\"text\":\"x\",\"seq\":9}\n{\"no\":1}\n{\"a\":\"\\\"seq\\\":5}\"}\n{\"d\":{\"e\":{\"x\":1,\"seq\":5}}}\n";
-        static const char wanted[] = "data: {\"seq\":7,\"a\":1}\nid: 7\n\ndata: {\"text\":\"x\",\"seq\":9}\nid: 9\n\ndata: {\"no\":1}\nid: 10\n\n"
-                                     "data: {\"a\":\"\\\"seq\\\":5}\"}\nid: 11\n\ndata: {\"d\":{\"e\":{\"x\":1,\"seq\":5}}}\nid: 12\n\n";
+        static const char in[] = "{\"seq\":7,\"a\":1}\n{\"text\":\"x\",\"seq\":9}\n{\"no\":1}\n{\"a\":\"\\\"seq\\\":5}"
+                                 "\"}\n{\"d\":{\"e\":{\"x\":1,\"seq\":5}}}\n";
+        static const char wanted[] =
+                "data: {\"seq\":7,\"a\":1}\nid: 7\n\ndata: {\"text\":\"x\",\"seq\":9}\nid: 9\n\ndata: {\"no\":1}\nid: "
+                "10\n\n"
+                "data: {\"a\":\"\\\"seq\\\":5}\"}\nid: 11\n\ndata: {\"d\":{\"e\":{\"x\":1,\"seq\":5}}}\nid: 12\n\n";
 
         for (size_t in_piece = 1; in_piece < 60; in_piece++)
                 for (size_t out_piece = 64; out_piece < 200; out_piece += 7) {
@@ -45,8 +48,9 @@ static int start_cell(struct rig *rig, const char *accept)
         char text[400];
         int fd = rig_connect(rig);
 
-        snprintf(text, sizeof(text), "POST /api/sandboxes/sb/cells HTTP/1.1\r\nHost: x\r\nAccept: %s\r\nContent-Length: %zu\r\n\r\n%s", accept,
-                 strlen(CELL), CELL);
+        snprintf(text, sizeof(text),
+                 "POST /api/sandboxes/sb/cells HTTP/1.1\r\nHost: x\r\nAccept: %s\r\nContent-Length: %zu\r\n\r\n%s",
+                 accept, strlen(CELL), CELL);
         rig_send(rig, fd, text, strlen(text));
         rig_turn(rig, 10);
         return fd;
@@ -162,7 +166,8 @@ TEST(following_from_a_place)
         struct answer a = rig_call(&rig, "GET", "/api/sandboxes/sb/cells/c/stream?after=5", NULL, NULL);
         ASSERT_EQ(fake.read_after, 5);
         answer_done(&a);
-        a = rig_call(&rig, "GET", "/api/sandboxes/sb/cells/c/stream", "Accept: text/event-stream\r\nLast-Event-ID: 17\r\n", NULL);
+        a = rig_call(&rig, "GET", "/api/sandboxes/sb/cells/c/stream",
+                     "Accept: text/event-stream\r\nLast-Event-ID: 17\r\n", NULL);
         ASSERT_EQ(fake.read_after, 17);
         answer_done(&a);
         a = rig_call(&rig, "GET", "/api/events?after=3", NULL, NULL);
@@ -183,13 +188,14 @@ TEST(long_records_are_complete)
         char line[200];
 
         for (int i = 1; i <= LINES; i++) {
-                snprintf(line, sizeof(line), "{\"type\":\"stdout\",\"text\":\"line %d of many, to fill some room\",\"seq\":%d}", i, i);
+                snprintf(line, sizeof(line),
+                         "{\"type\":\"stdout\",\"text\":\"line %d of many, to fill some room\",\"seq\":%d}", i, i);
                 fake_record_add(rig.engine, line);
         }
         fake_record_end(rig.engine);
         for (int sse = 0; sse < 2; sse++) {
-                struct answer a =
-                        rig_call(&rig, "GET", "/api/sandboxes/sb/cells/c/stream", sse ? "Accept: text/event-stream\r\n" : NULL, NULL);
+                struct answer a = rig_call(&rig, "GET", "/api/sandboxes/sb/cells/c/stream",
+                                           sse ? "Accept: text/event-stream\r\n" : NULL, NULL);
                 ASSERT_EQ(a.status, 200);
                 ASSERT(a.complete);
                 size_t count = 0;
@@ -211,7 +217,8 @@ TEST(a_client_that_does_not_read_costs_nothing)
         char line[200];
 
         for (int i = 1; i <= LINES; i++) {
-                snprintf(line, sizeof(line), "{\"type\":\"stdout\",\"text\":\"line %d of many, to fill some room\",\"seq\":%d}", i, i);
+                snprintf(line, sizeof(line),
+                         "{\"type\":\"stdout\",\"text\":\"line %d of many, to fill some room\",\"seq\":%d}", i, i);
                 fake_record_add(rig.engine, line);
                 if (i % 1000 == 0)
                         rig_turn(&rig, 1);
@@ -239,7 +246,8 @@ TEST(a_client_that_does_not_read_costs_nothing)
 
 TEST(builds_stream_their_progress)
 {
-        static const char request[] = "POST /api/images/build HTTP/1.1\r\nHost: x\r\nAccept: application/x-ndjson\r\nContent-Length: 2\r\n\r\n{}";
+        static const char request[] = "POST /api/images/build HTTP/1.1\r\nHost: x\r\nAccept: "
+                                      "application/x-ndjson\r\nContent-Length: 2\r\n\r\n{}";
         struct rig rig = rig_new();
         int fd = rig_connect(&rig);
 
@@ -267,14 +275,16 @@ TEST(exec_streams_too)
 
         fake_record_add(rig.engine, "{\"seq\":1,\"type\":\"start\"}");
         fake_record_end(rig.engine);
-        struct answer a = rig_call(&rig, "POST", "/api/sandboxes/sb/exec", "Accept: application/x-ndjson\r\n",
-                                   "{\"argv\":[\"ls\",\"-l\"],\"stdin_base64\":\"aGVsbG8=\",\"on_disconnect\":\"kill\"}");
+        struct answer a =
+                rig_call(&rig, "POST", "/api/sandboxes/sb/exec", "Accept: application/x-ndjson\r\n",
+                         "{\"argv\":[\"ls\",\"-l\"],\"stdin_base64\":\"aGVsbG8=\",\"on_disconnect\":\"kill\"}");
         ASSERT_EQ(a.status, 200);
         ASSERT_STR(a.body, "{\"seq\":1,\"type\":\"start\"}\n");
         ASSERT_STR(json_string_value(json_object_get(fake.last, "stdin")), "hello");
         ASSERT(json_is_true(json_object_get(fake.last, "kill")));
         answer_done(&a);
-        a = rig_call(&rig, "POST", "/api/sandboxes/sb/commands/7/kill", NULL, "{\"signal\":\"SIGKILL\",\"group\":false}");
+        a = rig_call(&rig, "POST", "/api/sandboxes/sb/commands/7/kill", NULL,
+                     "{\"signal\":\"SIGKILL\",\"group\":false}");
         ASSERT_EQ(json_integer_value(json_object_get(fake.last, "signal")), 9);
         answer_done(&a);
         rig_free(&rig);

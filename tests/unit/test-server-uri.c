@@ -31,7 +31,8 @@ TEST(path_is_split_and_decoded)
 
 TEST(bad_targets_are_refused)
 {
-        static const char *const bad[] = {"/a%", "/a%4", "/a%zz", "/a%00b", "/a%ff", "/a?b=%c0%80", "*", "a/b", "/a?x=%0"};
+        static const char *const bad[] = {"/a%",         "/a%4", "/a%zz", "/a%00b", "/a%ff",
+                                          "/a?b=%c0%80", "*",    "a/b",   "/a?x=%0"};
         struct cop_error err;
         struct cop_uri u;
 
@@ -92,7 +93,8 @@ TEST(accept_chooses_by_quality_and_order)
                 {"Text/Event-Stream; charset=utf-8", COP_ACCEPT_JSON, COP_ACCEPT_SSE},
                 {"application/json, text/event-stream", COP_ACCEPT_JSON, COP_ACCEPT_JSON},
                 {"application/json;q=0.5, text/event-stream", COP_ACCEPT_JSON, COP_ACCEPT_SSE},
-                {"application/json;q=0.5,application/x-ndjson;q=0.75 , text/event-stream;q=0.7", COP_ACCEPT_JSON, COP_ACCEPT_NDJSON},
+                {"application/json;q=0.5,application/x-ndjson;q=0.75 , text/event-stream;q=0.7", COP_ACCEPT_JSON,
+                 COP_ACCEPT_NDJSON},
                 {"text/event-stream;q=0", COP_ACCEPT_JSON, COP_ACCEPT_JSON},
                 {"text/html,application/xhtml+xml,*/*;q=0.8", COP_ACCEPT_JSON, COP_ACCEPT_JSON},
                 {"application/jsonl", COP_ACCEPT_JSON, COP_ACCEPT_NDJSON},
@@ -135,7 +137,8 @@ TEST(ranges)
                 struct cop_range range = {0, 0};
                 int r = cop_range_parse(cases[i].header, cases[i].size, &range, &err);
                 if (r != cases[i].wanted || range.first != cases[i].first || range.length != cases[i].length)
-                        FAIL("Range: %s gives %d %llu+%llu", cases[i].header, r, (unsigned long long)range.first, (unsigned long long)range.length);
+                        FAIL("Range: %s gives %d %llu+%llu", cases[i].header, r, (unsigned long long)range.first,
+                             (unsigned long long)range.length);
                 if (r < 0)
                         ASSERT_EQ(err.code, COP_ERR_range_invalid);
         }
@@ -144,10 +147,18 @@ TEST(ranges)
 TEST(hosts)
 {
         static const char *const allowed[] = {"coppice.example", NULL};
-        static const char *const good[] = {"localhost", "localhost:8000", "LOCALHOST", "127.0.0.1:1", "[::1]:8000", "[::1]", "8000-sb.localhost:80",
-                                           "192.168.1.5:8000", "coppice.example:8000", "localhost."};
-        static const char *const bad[] = {"", ":80", "evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "[::1", "xlocalhost",
-                                          ".localhost.example", "[evil]"};
+        static const char *const good[] = {
+                "localhost", "localhost:8000",       "LOCALHOST",        "127.0.0.1:1",          "[::1]:8000",
+                "[::1]",     "8000-sb.localhost:80", "192.168.1.5:8000", "coppice.example:8000", "localhost."};
+        static const char *const bad[] = {"",
+                                          ":80",
+                                          "evil.example",
+                                          "localhost.evil.example",
+                                          "127.0.0.1.evil.example",
+                                          "[::1",
+                                          "xlocalhost",
+                                          ".localhost.example",
+                                          "[evil]"};
 
         for (size_t i = 0; i < ELEMENTSOF(good); i++)
                 if (!cop_host_allowed(good[i], allowed))

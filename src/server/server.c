@@ -22,10 +22,10 @@
 #include "http.h"
 
 #define CONNECTIONS_DEFAULT 1024
-#define CONNECTIONS_SLACK   32        /* accepted beyond the limit, to be told so */
-#define POOL_SIZE           (128 * 1024) /* per connection: headers and one piece of body; untouched pages cost nothing */
-#define IDLE_TIMEOUT        120u      /* seconds without a byte, when not suspended */
-#define STEPS_MAX           16
+#define CONNECTIONS_SLACK 32   /* accepted beyond the limit, to be told so */
+#define POOL_SIZE (128 * 1024) /* per connection: headers and one piece of body; untouched pages cost nothing */
+#define IDLE_TIMEOUT 120u      /* seconds without a byte, when not suspended */
+#define STEPS_MAX 16
 
 /* -- driving ------------------------------------------------------------------------------------------------------ */
 
@@ -41,7 +41,9 @@ static void run(struct cop_listener *l)
         } while (have && timeout == 0 && ++steps < STEPS_MAX);
 
         cop_source_set_enabled(l->again, have && timeout == 0);
-        cop_source_set_time(l->timer, have && timeout > 0 ? cop_usec_add(cop_now(CLOCK_MONOTONIC), timeout * USEC_PER_MSEC) : USEC_INFINITY);
+        cop_source_set_time(l->timer, have && timeout > 0
+                                              ? cop_usec_add(cop_now(CLOCK_MONOTONIC), timeout * USEC_PER_MSEC)
+                                              : USEC_INFINITY);
 }
 
 static void on_io(struct cop_source *s, int fd, uint32_t revents, void *userdata)
@@ -73,7 +75,8 @@ static void on_library_log(void *userdata, const char *format, va_list ap)
         cop_log_debug("http: %s", line);
 }
 
-void cop_http_on_connection(void *listener, struct MHD_Connection *connection, void **socket_context, enum MHD_ConnectionNotificationCode code)
+void cop_http_on_connection(void *listener, struct MHD_Connection *connection, void **socket_context,
+                            enum MHD_ConnectionNotificationCode code)
 {
         struct cop_listener *l = listener;
         const union MHD_ConnectionInfo *info;
@@ -95,7 +98,8 @@ void cop_http_on_connection(void *listener, struct MHD_Connection *connection, v
                 return;
         }
         /* Any non-NULL value means trusted; nobody follows the pointer. */
-        if (getsockopt(info->connect_fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 && (peer.uid == 0 || peer.uid == geteuid()))
+        if (getsockopt(info->connect_fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 &&
+            (peer.uid == 0 || peer.uid == geteuid()))
                 *socket_context = l;
 }
 
@@ -117,8 +121,8 @@ static int listen_unix(struct cop_server *s, const char *path, mode_t mode, stru
 
         if (strlen(path) >= sizeof(address.sun_path))
                 return cop_error_set(err, ENAMETOOLONG, COP_ERR_bad_request,
-                                     "the socket path %s is longer than %zu bytes; choose a shorter one with --socket", path,
-                                     sizeof(address.sun_path) - 1);
+                                     "the socket path %s is longer than %zu bytes; choose a shorter one with --socket",
+                                     path, sizeof(address.sun_path) - 1);
         strcpy(address.sun_path, path);
         if (lstat(path, &st) == 0) {
                 if (!S_ISSOCK(st.st_mode))
@@ -153,7 +157,8 @@ union address {
 };
 
 /* "127.0.0.1:8000", "[::1]:8000", "localhost:8000", ":8000" (loopback). */
-static int parse_address(const char *text, union address *ret, socklen_t *ret_len, bool *ret_loopback, struct cop_error *err)
+static int parse_address(const char *text, union address *ret, socklen_t *ret_len, bool *ret_loopback,
+                         struct cop_error *err)
 {
         const char *colon = strrchr(text, ':');
         union address a = {0};
@@ -161,8 +166,8 @@ static int parse_address(const char *text, union address *ret, socklen_t *ret_le
         uint64_t port;
 
         if (!colon || cop_parse_u64(colon + 1, &port) < 0 || port > 65535 || (size_t)(colon - text) >= sizeof(host))
-                return cop_error_set(err, EINVAL, COP_ERR_bad_request, "listen address \"%.100s\": expected ADDRESS:PORT, such as 127.0.0.1:8000",
-                                     text);
+                return cop_error_set(err, EINVAL, COP_ERR_bad_request,
+                                     "listen address \"%.100s\": expected ADDRESS:PORT, such as 127.0.0.1:8000", text);
         memcpy(host, text, (size_t)(colon - text));
         host[colon - text] = '\0';
         if (!*host || strcmp(host, "localhost") == 0)
@@ -183,7 +188,8 @@ static int parse_address(const char *text, union address *ret, socklen_t *ret_le
                 *ret_loopback = IN6_IS_ADDR_LOOPBACK(&a.v6.sin6_addr);
                 *ret_len = sizeof(a.v6);
         } else {
-                return cop_error_set(err, EINVAL, COP_ERR_bad_request, "listen address \"%.100s\": not an IPv4 or [IPv6] address", text);
+                return cop_error_set(err, EINVAL, COP_ERR_bad_request,
+                                     "listen address \"%.100s\": not an IPv4 or [IPv6] address", text);
         }
         *ret = a;
         return 0;
@@ -203,7 +209,8 @@ static int listen_tcp(struct cop_server *s, const char *text, bool any, struct c
                 return r;
         if (!loopback && !any)
                 return cop_error_set(err, EACCES, COP_ERR_bad_request,
-                                     "listen address \"%.100s\" is reachable from other machines, and this server speaks plain HTTP: put a "
+                                     "listen address \"%.100s\" is reachable from other machines, and this server "
+                                     "speaks plain HTTP: put a "
                                      "TLS proxy in front of a loopback address, or add --listen-insecure-any",
                                      text);
         fd = socket(a.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -212,8 +219,8 @@ static int listen_tcp(struct cop_server *s, const char *text, bool any, struct c
         setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
         if (bind(fd, &a.any, len) < 0 || listen(fd, 512) < 0) {
                 if (errno == EADDRINUSE)
-                        return cop_error_set(err, EADDRINUSE, COP_ERR_in_use, "%s is taken by another program; choose another port with --listen",
-                                             text);
+                        return cop_error_set(err, EADDRINUSE, COP_ERR_in_use,
+                                             "%s is taken by another program; choose another port with --listen", text);
                 return cop_error_errno(err, errno, "listening on %s", text);
         }
         if (getsockname(fd, &a.any, &len) < 0)
@@ -234,11 +241,12 @@ static int start(struct cop_listener *l, struct cop_error *err)
         const union MHD_DaemonInfo *info;
 
         l->daemon = MHD_start_daemon(
-                MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL, cop_http_on_call, l, MHD_OPTION_EXTERNAL_LOGGER,
-                on_library_log, NULL, MHD_OPTION_LISTEN_SOCKET, l->fd, MHD_OPTION_CONNECTION_LIMIT, s->connections_max + CONNECTIONS_SLACK,
-                MHD_OPTION_CONNECTION_TIMEOUT, IDLE_TIMEOUT, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_SIZE, MHD_OPTION_NOTIFY_COMPLETED,
-                cop_http_on_completed, l, MHD_OPTION_NOTIFY_CONNECTION, cop_http_on_connection, l, MHD_OPTION_URI_LOG_CALLBACK, cop_http_on_uri,
-                l, MHD_OPTION_END);
+                MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL, cop_http_on_call, l,
+                MHD_OPTION_EXTERNAL_LOGGER, on_library_log, NULL, MHD_OPTION_LISTEN_SOCKET, l->fd,
+                MHD_OPTION_CONNECTION_LIMIT, s->connections_max + CONNECTIONS_SLACK, MHD_OPTION_CONNECTION_TIMEOUT,
+                IDLE_TIMEOUT, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_SIZE, MHD_OPTION_NOTIFY_COMPLETED,
+                cop_http_on_completed, l, MHD_OPTION_NOTIFY_CONNECTION, cop_http_on_connection, l,
+                MHD_OPTION_URI_LOG_CALLBACK, cop_http_on_uri, l, MHD_OPTION_END);
         if (!l->daemon)
                 return cop_error_set(err, EIO, COP_ERR_internal, "the HTTP library does not start");
         info = MHD_get_daemon_info(l->daemon, MHD_DAEMON_INFO_EPOLL_FD);
