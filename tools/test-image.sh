@@ -35,6 +35,11 @@ if [[ ! -d $image ]]; then
 	build "$base" --base-only
 	touch -- "$base"
 	build "$image" --base "$base"
+	if [[ $(jq -r .recipe.id "$image/image.json") != "$id" ]]; then # a file was saved between naming and building
+		rm -rf --one-file-system -- "$image"
+		exec 8>&-
+		exec "$0" "$@"
+	fi
 fi
 touch -- "$image"
 find "$cache" -mindepth 1 -maxdepth 1 -type d -mtime +14 -exec rm -rf --one-file-system -- {} +

@@ -55,12 +55,13 @@ build_base() {
 	apt_proxies | while IFS= read -r word; do
 		options+=("--aptopt=$word")
 	done
-	# Hooks get the root as $1. They run while mmdebstrap has /proc, /dev and the network set up.
-	[[ ! -d $recipe/files ]] || options+=("--customize-hook=$(files_hook "$recipe/files")")
+	# Hooks get the root as $1. They run while mmdebstrap has /proc, /dev and the network set up. The recipe's place
+	# reaches them through the environment: a path inside the script would have to be quoted for another shell.
+	export COPPICE_RECIPE=$recipe
+	[[ ! -d $recipe/files ]] || options+=("--customize-hook=$FILES_HOOK")
 	if [[ -f $recipe/setup.sh ]]; then
 		chmod 0755 -- "$recipe/setup.sh"
-		options+=("--customize-hook=echo 'I: running setup.sh'; cp '$recipe/setup.sh' \"\$1/tmp/setup.sh\" &&
-			env -i PATH=$PATH LC_ALL=C.UTF-8 chroot \"\$1\" /tmp/setup.sh && rm \"\$1/tmp/setup.sh\"")
+		options+=("--customize-hook=$SETUP_HOOK")
 	fi
 
 	emit download "asking for package lists" null
@@ -69,10 +70,14 @@ build_base() {
 	build_tidy "$recipe" "$root" "$suite"
 }
 
-# Owner root and plain modes, whatever the umask was when the repository was cloned.
-files_hook() {
-	printf "tar -C '%s' --owner=0 --group=0 --numeric-owner --mode='u=rwX,go=rX' --sort=name -cf - . |
-		tar -C \"\$1\" --no-overwrite-dir --keep-directory-symlink -xpf -" "$1"
+# shellcheck disable=SC2016 # another shell expands these
+{
+	# Owner root and plain modes, whatever the umask was when the repository was cloned.
+	FILES_HOOK='tar -C "$COPPICE_RECIPE/files" --owner=0 --group=0 --numeric-owner --mode="u=rwX,go=rX" -cf - . |
+		tar -C "$1" --no-overwrite-dir --keep-directory-symlink -xpf -'
+	SETUP_HOOK='echo "I: running setup.sh"; cp "$COPPICE_RECIPE/setup.sh" "$1/tmp/setup.sh" &&
+		env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 \
+			chroot "$1" /tmp/setup.sh && rm "$1/tmp/setup.sh"'
 }
 
 # Sets `sources` to lines for sources.list: the archive, its updates, and the security archive.

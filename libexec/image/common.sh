@@ -71,7 +71,7 @@ run_alone() {
 	local status=0
 	"$@" || status=$?
 	# All processes of the namespace but pid 1, which is the worker, and this one. Nowhere else may this line run.
-	if [[ -n $worker_role ]] && (($$ == 1)); then kill -KILL -- -1 || true; fi
+	if [[ -n $worker_role ]] && (($$ == 1)); then kill -KILL -- -1 2>/dev/null || true; fi
 	return "$status"
 }
 

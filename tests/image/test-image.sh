@@ -193,10 +193,10 @@ no_sleepers() { ! pgrep -f "^sleep 98765.$$\$" >/dev/null; }
 
 test_import_directory() {
 	run_ok import "$root" "$tmp/out"
-	equal "$(jq -r .stage <<<"$last")" done
+	equal "$(jq -r .stage <<<"$last")" "done"
 	equal "$(jq -es 'all(.[]; (.stage | type) == "string" and (.message | type) == "string" and has("percent"))' <<<"$out")" true
 	equal "$(stat -c %a:%u "$tmp/out")" 700:0 "others must not reach set-uid programs in it"
-	equal "$(cd "$tmp/out" && ls -A | tr '\n' ' ')" 'image.json rootfs '
+	equal "$(find "$tmp/out" -mindepth 1 -maxdepth 1 -printf '%f\n' | sort | tr '\n' ' ')" 'image.json rootfs '
 	equal "$(stat -c %a:%u:%g "$tmp/out/rootfs" "$tmp/out/rootfs/usr/bin/sudo" "$tmp/out/rootfs/home/user" | tr '\n' ' ')" \
 		'755:0:0 4755:0:0 755:1000:1000 '
 	equal "$(stat -c %u:%g "$tmp/out/rootfs/etc/dangling")" 65535:65534
@@ -610,13 +610,13 @@ test_why_a_build_failed() {
 }
 
 test_real_build() {
-	run build "$recipe" "$tmp/out-base" --base-only
+	run build "$recipe" "$tmp/out base's" --base-only
 	if [[ $(jq -r .code <<<"$last") == mirror_unreachable ]]; then
 		skip "no Debian mirror can be reached"
 		return
 	fi
 	equal "$status" 0 "$last"
-	local rootfs=$tmp/out-base/rootfs
+	local rootfs="$tmp/out base's/rootfs"
 	equal "$(cat "$rootfs/etc/setup-ran")" "done"
 	equal "$(stat -c %a "$rootfs/etc/greeting")" 644
 	equal "$(cat "$rootfs/etc/hostname")" sandbox
@@ -629,16 +629,16 @@ test_real_build() {
 	equal "$(jq -s '[.[].percent | numbers] == ([.[].percent | numbers] | sort) and length > 20' <<<"$out")" true "percentages rise"
 
 	# From that base: the late folder is compiled by the image's Python, which this one lacks.
-	run_error bad_recipe build "$recipe" "$tmp/out" --base "$tmp/out-base"
+	run_error bad_recipe build "$recipe" "$tmp/out" --base "$tmp/out base's"
 	printf '#!/bin/sh\nexit 0\n' >"$rootfs/usr/bin/python3"
 	chmod 0755 "$rootfs/usr/bin/python3"
-	run_ok build "$recipe" "$tmp/out" --base "$tmp/out-base"
+	run_ok build "$recipe" "$tmp/out" --base "$tmp/out base's"
 	check test -e "$tmp/out/rootfs/usr/lib/late/mod.py"
 	check test "$tmp/out/rootfs/usr/bin/dpkg" -ef "$rootfs/usr/bin/dpkg"
 	[[ ! -e $rootfs/usr/lib/late ]] || problem "the base was changed"
 	equal "$(jq -r .recipe.id "$tmp/out/image.json")" "$("$tool" recipe-id "$recipe")"
 	echo 'echo more' >>"$recipe/setup.sh"
-	run_error bad_base build "$recipe" "$tmp/out2" --base "$tmp/out-base"
+	run_error bad_base build "$recipe" "$tmp/out2" --base "$tmp/out base's"
 	run_error bad_base build "$recipe" "$tmp/out2" --base "$root"
 }
 
@@ -659,6 +659,7 @@ test_signal_in_real_build() {
 
 # --- the real image -------------------------------------------------------------------------------------------------
 
+# shellcheck disable=SC2016 # scripts for the shell in the image
 # Runs a shell script as the image's user in a throw-away copy of the cached image, without a network.
 in_image() {
 	mkdir -p "$tmp/layer"
@@ -672,6 +673,7 @@ in_image() {
 	' - "$image/rootfs" "$tmp/layer" "$1" 2>&1
 }
 
+# shellcheck disable=SC2016
 test_cached_image() {
 	image=${COPPICE_IMAGE_CACHE:-/var/cache/coppice/images}/$("$tool" recipe-id "$repo/images/code-interpreter")
 	if [[ ! -d $image ]]; then
