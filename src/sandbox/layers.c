@@ -10,10 +10,10 @@
 #include "base/cleanup.h"
 #include "sandbox/sysmount.h"
 
-int cop_mount_clone(const char *path, bool read_only, struct cop_error *err)
+int cop_mount_clone(const char *path, uint64_t flags, struct cop_error *err)
 {
         _cleanup_close_ int fd = sys_open_tree(AT_FDCWD, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
-        struct mount_attr attr = {.attr_set = MOUNT_ATTR_NOATIME | (read_only ? MOUNT_ATTR_RDONLY : 0),
+        struct mount_attr attr = {.attr_set = MOUNT_ATTR_NOATIME | flags,
                                   .attr_clr = MOUNT_ATTR__ATIME,
                                   .propagation = MS_PRIVATE};
 
@@ -72,12 +72,12 @@ int cop_layers_open(const char *const *lower, size_t lower_count, const char *up
         if (!layers.lower_fds)
                 return cop_error_errno(err, ENOMEM, "layers");
         for (size_t i = 0; i < lower_count && r >= 0; i++) {
-                r = cop_mount_clone(lower[i], true, err);
+                r = cop_mount_clone(lower[i], MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV, err);
                 if (r >= 0)
                         layers.lower_fds[layers.lower_count++] = r;
         }
         if (r >= 0)
-                r = layers.upper_fd = cop_mount_clone(upper, false, err);
+                r = layers.upper_fd = cop_mount_clone(upper, MOUNT_ATTR_NODEV, err);
         if (r < 0) {
                 cop_layers_done(&layers);
                 return r;

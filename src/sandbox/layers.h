@@ -7,8 +7,8 @@
  */
 #pragma once
 
-#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/err.h"
 
@@ -21,8 +21,8 @@ struct cop_layers {
 };
 #define COP_LAYERS_NULL ((struct cop_layers){.upper_fd = -EBADF})
 
-/* A detached, private mount of the folder or file `path`.  Returns the descriptor. */
-int cop_mount_clone(const char *path, bool read_only, struct cop_error *err);
+/* A detached, private mount of the folder or file `path` with these MOUNT_ATTR_* flags.  Returns the descriptor. */
+int cop_mount_clone(const char *path, uint64_t flags, struct cop_error *err);
 /* Maps the ids of a detached mount that nothing has used yet; `what` names it in errors. */
 int cop_mount_idmap(int mnt_fd, int userns_fd, const char *what, struct cop_error *err);
 

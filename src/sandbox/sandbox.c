@@ -32,6 +32,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -41,6 +42,7 @@
 #include "base/fs.h"
 #include "sandbox/inside.h"
 #include "sandbox/layers.h"
+#include "sandbox/sysmount.h"
 
 #ifndef CLONE_NEWTIME
 #define CLONE_NEWTIME 0x00000080
@@ -104,17 +106,51 @@ static int socket_pair(int flags, int *ret_a, int *ret_b, struct cop_error *err)
         return 0;
 }
 
+/* Root inside can put a setuid-root program into what it writes, and on disk it belongs to user 0: the folder must lie
+ * below one that users of the host cannot search. */
+static int check_private(const char *path, bool itself, struct cop_error *err)
+{
+        _cleanup_close_ int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+        struct stat st, above;
+
+        if (fd < 0 || fstat(fd, &st) < 0)
+                return cop_error_errno(err, errno, "opening %s", path);
+        if (itself && !(st.st_mode & S_IXOTH))
+                return 0;
+        for (;;) {
+                int up = openat(fd, "..", O_PATH | O_DIRECTORY | O_CLOEXEC);
+                if (up < 0 || fstat(up, &above) < 0) {
+                        cop_close(up);
+                        return cop_error_errno(err, errno, "checking who can reach %s", path);
+                }
+                cop_close(fd);
+                fd = up;
+                if (!(above.st_mode & S_IXOTH))
+                        return 0;
+                if (above.st_dev == st.st_dev && above.st_ino == st.st_ino)
+                        return cop_error_set(err, EACCES, COP_ERR_start_failed,
+                                             "every user of this host can reach %s, where a sandbox may leave setuid programs; "
+                                             "chmod 700 the folder of COPPICE_HOME",
+                                             path);
+                st = above;
+        }
+}
+
 static int open_sources(struct start *s, struct cop_error *err)
 {
         const struct cop_sandbox_spec *spec = s->spec;
         int r = cop_layers_open(spec->lower, spec->lower_count, spec->upper, &s->layers, err);
 
-        if (r == 0 && (s->init_fd = cop_mount_clone(spec->init_path, true, err)) < 0)
-                r = s->init_fd;
-        if (r == 0 && spec->ipc && (s->ipc_fd = cop_mount_clone(spec->ipc, false, err)) < 0)
-                r = s->ipc_fd;
         if (r == 0)
-                s->cpu_fd = cop_mount_clone(CPU_TOPOLOGY, true, NULL); /* a host without it is fine */
+                r = check_private(spec->upper, true, err);
+        if (r == 0 && spec->ipc)
+                r = check_private(spec->ipc, false, err);
+        if (r == 0 && (s->init_fd = cop_mount_clone(spec->init_path, MOUNT_ATTR_RDONLY, err)) < 0)
+                r = s->init_fd;
+        if (r == 0 && spec->ipc && (s->ipc_fd = cop_mount_clone(spec->ipc, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, err)) < 0)
+                r = s->ipc_fd;
+        if (r == 0) /* a host without it is fine */
+                s->cpu_fd = cop_mount_clone(CPU_TOPOLOGY, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, NULL);
         return r;
 }
 
