@@ -1,0 +1,84 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/json.h"
+#include "cli.h"
+#include "params.h"
+#include "print.h"
+#include "verbs.h"
+
+static struct {
+        const char *name, *image;
+        struct cop_list labels, metadata, env;
+        usec_t ttl;
+        uint64_t memory, pids, nofile;
+        const char *cpus;
+        bool no_kernel, json;
+} opt;
+
+static const struct cop_option options[] = {
+        {"name", 'n', COP_OPTION_STRING, &opt.name, "NAME", "a name, unique among live sandboxes"},
+        {"image", 'i', COP_OPTION_STRING, &opt.image, "IMAGE", "image id or name (code-interpreter)"},
+        {"env", 'e', COP_OPTION_LIST, &opt.env, "K=V", "environment of kernels and commands; may be repeated"},
+        {"label", 'l', COP_OPTION_LIST, &opt.labels, "K=V",
+         "label, to find it with coppice ls --label; may be repeated"},
+        {"metadata", 0, COP_OPTION_LIST, &opt.metadata, "K=V", "data of yours that is kept with it; may be repeated"},
+        {"ttl", 't', COP_OPTION_DURATION, &opt.ttl, "TIME", "ends after this time (30m, 2h); never without"},
+        {"memory", 'm', COP_OPTION_SIZE, &opt.memory, "SIZE", "memory limit (2G)"},
+        {"cpus", 'c', COP_OPTION_STRING, &opt.cpus, "N", "CPUs, also fractions (all)"},
+        {"pids", 0, COP_OPTION_NUMBER, &opt.pids, "N", "limit of processes and threads (512)"},
+        {"nofile", 0, COP_OPTION_NUMBER, &opt.nofile, "N", "limit of open files per process"},
+        {"no-kernel", 0, COP_OPTION_FLAG, &opt.no_kernel, NULL, "do not start the Python kernel yet"},
+        {"json", 0, COP_OPTION_FLAG, &opt.json, NULL, "print the whole sandbox, not just its id"},
+        {0},
+};
+
+static json_t *make_body(struct cop_cli *cli)
+{
+        _cleanup_json_ json_t *body = json_object();
+
+        cop_param_str(body, "name", opt.name);
+        cop_param_str(body, "image", opt.image);
+        if (cop_param_map(body, "env", &opt.env, &cli->err) < 0 ||
+            cop_param_map(body, "labels", &opt.labels, &cli->err) < 0 ||
+            cop_param_map(body, "metadata", &opt.metadata, &cli->err) < 0 ||
+            cop_param_number(body, "cpus", opt.cpus, &cli->err) < 0)
+                return NULL;
+        cop_param_seconds(body, "ttl_seconds", opt.ttl);
+        cop_param_u64(body, "memory", opt.memory);
+        cop_param_u64(body, "pids", opt.pids);
+        cop_param_u64(body, "nofile", opt.nofile);
+        if (opt.no_kernel)
+                json_object_set_new(body, "start_kernel", json_false());
+        return TAKE_PTR(body);
+}
+
+static int run(struct cop_cli *cli, size_t argc, char **argv)
+{
+        _cleanup_json_ json_t *body = make_body(cli), *sandbox = NULL;
+
+        if (!body)
+                return cop_cli_usage(cli, "%s", cli->err.message);
+        if (!cop_cli_connect(cli))
+                return COP_EXIT_NO_DAEMON;
+        if (!cop_cli_call(cli, "POST", "/api/sandboxes", body, &sandbox))
+                return COP_EXIT_ERROR;
+        if (opt.json)
+                cop_print_json(sandbox, cli->out_tty);
+        else
+                puts(cop_member(sandbox, "id", ""));
+        return COP_EXIT_OK;
+}
+
+const struct cop_verb cop_verb_new = {
+        .name = "new",
+        .args = "",
+        .summary = "start a sandbox and print its id",
+        .examples = "coppice new --name demo\n"
+                    "coppice new --memory 4G --cpus 2 --ttl 2h --env TOKEN=abc\n"
+                    "sb=$(coppice new) && coppice run $sb 'print(6 * 7)'",
+        .options = options,
+        .run = run,
+};
