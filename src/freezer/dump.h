@@ -11,7 +11,8 @@
 /* What one open file description is known by while the tables are made. */
 struct cop_dump_file {
         uint64_t dev, ino;
-        uint32_t proc; /* index in the tree of a process that has it, IMG_NONE for mapped files */
+        pid_t pid;     /* of a process that has it: of the tree, or the engine (descriptors in flight) */
+        uint32_t proc; /* index in the tree of that process, or of the one the messages should name */
         int fd;        /* its number there */
         int own_fd;    /* owned duplicate, or -EBADF */
         uint32_t flags;
@@ -48,6 +49,10 @@ int cop_dump_object_pages(struct cop_dump *d, int fd, uint64_t size, uint32_t *r
 /* dump_fd.c: descriptors of all processes; mapped files through cop_dump_mapped_file (its index in IMG_FILES). */
 int cop_dump_descriptors(struct cop_dump *d, struct cop_error *err);
 int cop_dump_mapped_file(struct cop_dump *d, uint32_t proc, const struct cop_vma *v, struct cop_error *err);
+/* A duplicate in the engine, made at the first call and kept until the end. */
+int cop_dump_duplicate(struct cop_dump *d, struct cop_dump_file *known, struct cop_error *err);
+/* The file index of a descriptor of the engine itself (one that was in flight); proc is who holds the socket. */
+int cop_dump_own_fd(struct cop_dump *d, uint32_t proc, int fd, struct cop_error *err);
 int cop_dump_path_file(struct cop_dump *d, uint32_t proc, const char *link, struct cop_error *err);
 /* dump_sock.c */
 int cop_dump_socket(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct cop_error *err);

@@ -41,17 +41,17 @@ static uint64_t value(const char *text, const char *key, int base)
         return v ? strtoull(v, NULL, base) : 0;
 }
 
-static int collect_fd(const struct cop_proc *p, int fd, struct fd_info *fi, struct cop_error *err)
+static int collect_fd(int dir_fd, const struct cop_proc *p, int fd, struct fd_info *fi, struct cop_error *err)
 {
         char path[32];
 
         snprintf(path, sizeof(path), "fd/%d", fd);
-        ssize_t n = readlinkat(p->dir_fd, path, fi->link, sizeof(fi->link) - 1);
-        if (n < 0 || fstatat(p->dir_fd, path, &fi->st, 0) < 0)
+        ssize_t n = readlinkat(dir_fd, path, fi->link, sizeof(fi->link) - 1);
+        if (n < 0 || fstatat(dir_fd, path, &fi->st, 0) < 0)
                 return cop_error_errno(err, errno, "reading descriptor %d of pid %d (%s)", fd, p->nspid, p->comm);
         fi->link[n] = '\0';
         snprintf(path, sizeof(path), "fdinfo/%d", fd);
-        int r = cop_read_file(p->dir_fd, path, 16UL << 20, &fi->text, NULL, err);
+        int r = cop_read_file(dir_fd, path, 16UL << 20, &fi->text, NULL, err);
         if (r < 0)
                 return r;
         fi->flags = (uint32_t)value(fi->text, "flags", 8);
@@ -72,13 +72,13 @@ static struct cop_dump_file *remember(struct cop_dump *d, struct cop_dump_file f
         return &d->files[d->file_count++];
 }
 
-static struct cop_dump_file *find_same(struct cop_dump *d, uint32_t proc, int fd, const struct fd_info *fi)
+static struct cop_dump_file *find_same(struct cop_dump *d, pid_t pid, int fd, const struct fd_info *fi)
 {
         for (size_t i = 0; i < d->file_count; i++) {
                 const struct cop_dump_file *f = &d->files[i];
                 if (f->mapping || f->ino != fi->st.st_ino || f->dev != fi->st.st_dev || f->flags != (fi->flags & ~(uint32_t)O_CLOEXEC))
                         continue;
-                if (syscall(SYS_kcmp, d->tree.procs[proc].pid, d->tree.procs[f->proc].pid, KCMP_FILE, fd, f->fd) == 0)
+                if (syscall(SYS_kcmp, pid, f->pid, KCMP_FILE, fd, f->fd) == 0)
                         return &d->files[i];
         }
         return NULL;
@@ -96,11 +96,14 @@ static uint32_t object_link(struct cop_dump *d, uint64_t dev, uint64_t ino, bool
         return ++d->links;
 }
 
-static int duplicate(struct cop_dump *d, struct cop_dump_file *known, struct cop_error *err)
+int cop_dump_duplicate(struct cop_dump *d, struct cop_dump_file *known, struct cop_error *err)
 {
         if (known->own_fd >= 0)
                 return known->own_fd;
-        known->own_fd = (int)syscall(SYS_pidfd_getfd, d->tree.procs[known->proc].pidfd, known->fd, 0);
+        if (known->pid == getpid())
+                known->own_fd = fcntl(known->fd, F_DUPFD_CLOEXEC, 0);
+        else
+                known->own_fd = (int)syscall(SYS_pidfd_getfd, d->tree.procs[known->proc].pidfd, known->fd, 0);
         if (known->own_fd < 0)
                 return cop_error_errno(err, errno, "duplicating descriptor %d of pid %d", known->fd, d->tree.procs[known->proc].nspid);
         return known->own_fd;
@@ -154,7 +157,7 @@ static int dump_pipe(struct cop_dump *d, struct cop_dump_file *known, struct img
         known->link = f->link = object_link(d, known->dev, known->ino, &first);
         if (!first || f->flags & O_PATH)
                 return 0;
-        int fd = duplicate(d, known, err);
+        int fd = cop_dump_duplicate(d, known, err);
         return fd < 0 ? fd : dump_pipe_data(d, fd, f, err);
 }
 
@@ -289,7 +292,7 @@ static int dump_memfd(struct cop_dump *d, struct cop_dump_file *known, struct im
         f->kind = IMG_FILE_MEMFD;
         f->path = cop_image_puts(d->writer, fi->link + strlen("/memfd:"));
         known->link = f->link = object_link(d, known->dev, known->ino, &first);
-        int fd = duplicate(d, known, err);
+        int fd = cop_dump_duplicate(d, known, err);
         if (fd < 0)
                 return fd;
         f->arg[0] = (uint64_t)fi->st.st_size;
@@ -317,7 +320,7 @@ static int dump_regular(struct cop_dump *d, struct cop_dump_file *known, struct 
         known->link = f->link = object_link(d, known->dev, known->ino, &first);
         if (!first)
                 return 0;
-        int fd = duplicate(d, known, err);
+        int fd = cop_dump_duplicate(d, known, err);
         if (fd < 0)
                 return fd;
         char path[32];
@@ -336,7 +339,7 @@ static int dump_tty(struct cop_dump *d, struct cop_dump_file *known, struct img_
                 } termios;
                 struct winsize size;
         } state = {0};
-        int fd = duplicate(d, known, err);
+        int fd = cop_dump_duplicate(d, known, err);
         unsigned index = 0;
 
         if (fd < 0)
@@ -391,7 +394,7 @@ static int dump_by_kind(struct cop_dump *d, struct cop_dump_file *known, struct 
                 return dump_memfd(d, known, f, fi, err);
         if (fi->link[0] != '/')
                 return cop_not_freezable(d, known->proc, err, "holds %.100s (fd %d)", fi->link, known->fd);
-        snprintf(path, sizeof(path), "/proc/%d/fd/%d", d->tree.procs[known->proc].pid, known->fd);
+        snprintf(path, sizeof(path), "/proc/%d/fd/%d", known->pid, known->fd);
         if (statfs(path, &fs) == 0 && fs.f_type == PROC_SUPER_MAGIC) {
                 f->kind = IMG_FILE_PROC;
                 f->path = cop_image_puts(d->writer, fi->link);
@@ -411,11 +414,11 @@ static int dump_by_kind(struct cop_dump *d, struct cop_dump_file *known, struct 
         return cop_not_freezable(d, known->proc, err, "holds %.100s (fd %d)", fi->link, known->fd);
 }
 
-static int dump_new_file(struct cop_dump *d, uint32_t proc, int fd, struct fd_info *fi, struct cop_error *err)
+static int dump_new_file(struct cop_dump *d, pid_t pid, uint32_t proc, int fd, struct fd_info *fi, struct cop_error *err)
 {
         struct img_file f = {.flags = fi->flags & ~(uint32_t)O_CLOEXEC, .position = fi->position, .dev = fi->st.st_dev, .ino = fi->st.st_ino};
         struct cop_dump_file known = {
-                .dev = fi->st.st_dev, .ino = fi->st.st_ino, .proc = proc, .fd = fd, .own_fd = -EBADF, .flags = f.flags};
+                .dev = fi->st.st_dev, .ino = fi->st.st_ino, .pid = pid, .proc = proc, .fd = fd, .own_fd = -EBADF, .flags = f.flags};
         const char *name = external_name(d, &fi->st);
         int r = 0;
 
@@ -457,6 +460,30 @@ static void dump_locks(struct cop_dump *d, struct img_proc *ip, int fd, const ch
         }
 }
 
+/* The engine keeps a duplicate under a number of its own, so that later ones can be compared with it. */
+int cop_dump_own_fd(struct cop_dump *d, uint32_t proc, int fd, struct cop_error *err)
+{
+        _cleanup_close_ int self = open("/proc/self", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        _cleanup_free_ struct fd_info *fi = calloc(1, sizeof(*fi));
+        struct cop_proc me = {.nspid = d->tree.procs[proc].nspid};
+
+        if (!fi || self < 0)
+                return cop_error_errno(err, ENOMEM, "collecting descriptors in flight");
+        int r = collect_fd(self, &me, fd, fi, err);
+        if (r == 0) {
+                struct cop_dump_file *same = find_same(d, getpid(), fd, fi);
+                int kept = same ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
+                r = same ? (int)same->index : dump_new_file(d, getpid(), proc, kept, fi, err);
+                for (size_t i = 0; !same && r >= 0 && i < d->file_count; i++)
+                        if (d->files[i].index == (uint32_t)r) {
+                                cop_close(d->files[i].own_fd);
+                                d->files[i].own_fd = kept;
+                        }
+        }
+        free(fi->text);
+        return r;
+}
+
 static int dump_process_fds(struct cop_dump *d, uint32_t proc, struct cop_error *err)
 {
         struct cop_proc *p = &d->tree.procs[proc];
@@ -474,10 +501,10 @@ static int dump_process_fds(struct cop_dump *d, uint32_t proc, struct cop_error 
         for (size_t i = 0; i < n; i++) {
                 struct cop_dump_file *same;
                 struct img_fd record = {.fd = list[i]};
-                r = collect_fd(p, list[i], fi, err);
+                r = collect_fd(p->dir_fd, p, list[i], fi, err);
                 if (r == 0) {
-                        same = find_same(d, proc, list[i], fi);
-                        r = same ? (int)same->index : dump_new_file(d, proc, list[i], fi, err);
+                        same = find_same(d, p->pid, list[i], fi);
+                        r = same ? (int)same->index : dump_new_file(d, p->pid, proc, list[i], fi, err);
                 }
                 if (r >= 0) {
                         record.file = (uint32_t)r;

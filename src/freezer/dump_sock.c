@@ -1,11 +1,583 @@
+/* Sockets.
+ *
+ * Theory of operation.  Unix sockets tell by unix_diag who is connected to whom (inodes), TCP sockets of one tree are
+ * matched by their addresses.  Queues are read with MSG_PEEK.  Of a TCP pair inside the tree, bytes that the sender still
+ * holds and the receiver has not yet seen are read from the send queue in TCP_REPAIR mode and count as received: at thaw a
+ * real connection is made between the two ends and the queue is written into it, so no sequence number has to be saved.
+ * An end whose peer is outside the tree becomes one that was closed by the peer.
+ *
+ * The first pass (cop_dump_socket) records each by itself; the second, when all are known, finds peers and listeners.
+ */
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <linux/inet_diag.h>
+#include <linux/netlink.h>
+#include <linux/sock_diag.h>
+#include <linux/sockios.h>
+#include <linux/unix_diag.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
 #include "freezer/dump.h"
+#include "freezer/sockets.h"
+
+#ifndef SIOCUNIXFILE
+#define SIOCUNIXFILE 0x89e0
+#endif
+#define QUEUE_MAX (64UL << 20)
+
+/* One unix socket of the namespace, as unix_diag has it. */
+struct unix_info {
+        uint32_t ino, peer, state, type, queued, backlog;
+        uint32_t shutdown;
+        uint32_t icon_first, icons; /* into unix_table.icons */
+};
+
+struct unix_table {
+        struct unix_info *list; /* owned */
+        size_t count, allocated;
+        uint32_t *icons; /* owned */
+        size_t icon_count, icons_allocated;
+};
+
+static int table_add(struct unix_table *t, struct unix_info u)
+{
+        if (t->count == t->allocated) {
+                t->allocated = t->allocated ? 2 * t->allocated : 64;
+                struct unix_info *bigger = reallocarray(t->list, t->allocated, sizeof(*bigger));
+                if (!bigger)
+                        return -ENOMEM;
+                t->list = bigger;
+        }
+        t->list[t->count++] = u;
+        return 0;
+}
+
+static int add_icons(struct unix_table *t, struct unix_info *u, const uint32_t *inos, size_t n)
+{
+        if (t->icon_count + n > t->icons_allocated) {
+                t->icons_allocated = 2 * (t->icon_count + n);
+                uint32_t *bigger = reallocarray(t->icons, t->icons_allocated, sizeof(*bigger));
+                if (!bigger)
+                        return -ENOMEM;
+                t->icons = bigger;
+        }
+        memcpy(t->icons + t->icon_count, inos, n * sizeof(*inos));
+        u->icon_first = (uint32_t)t->icon_count;
+        u->icons = (uint32_t)n;
+        t->icon_count += n;
+        return 0;
+}
+
+static int parse_unix(struct unix_table *t, const struct nlmsghdr *h)
+{
+        const struct unix_diag_msg *m = NLMSG_DATA(h);
+        size_t left = h->nlmsg_len - NLMSG_LENGTH(sizeof(*m));
+        struct unix_info u = {.ino = m->udiag_ino, .state = m->udiag_state, .type = m->udiag_type};
+        int r = 0;
+
+        for (const struct nlattr *a = (const struct nlattr *)(m + 1); left >= sizeof(*a) && a->nla_len >= sizeof(*a) && a->nla_len <= left;) {
+                const void *value = a + 1;
+                size_t n = a->nla_len - sizeof(*a), step = NLMSG_ALIGN(a->nla_len);
+                if (a->nla_type == UNIX_DIAG_PEER && n >= 4)
+                        memcpy(&u.peer, value, 4);
+                else if (a->nla_type == UNIX_DIAG_RQLEN && n >= 8) {
+                        memcpy(&u.queued, value, 4);
+                        memcpy(&u.backlog, (const char *)value + 4, 4);
+                } else if (a->nla_type == UNIX_DIAG_SHUTDOWN && n >= 1)
+                        u.shutdown = *(const uint8_t *)value;
+                else if (a->nla_type == UNIX_DIAG_ICONS)
+                        r = add_icons(t, &u, value, n / 4);
+                if (step >= left)
+                        break;
+                left -= step;
+                a = (const struct nlattr *)((const char *)a + step);
+        }
+        return r < 0 ? r : table_add(t, u);
+}
+
+static int collect_unix(struct cop_dump *d, struct unix_table *t, struct cop_error *err)
+{
+        struct {
+                struct nlmsghdr h;
+                struct unix_diag_req r;
+        } req = {
+                .h = {.nlmsg_len = sizeof(req), .nlmsg_type = SOCK_DIAG_BY_FAMILY, .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP},
+                .r = {.sdiag_family = AF_UNIX, .udiag_states = ~0U, .udiag_show = UDIAG_SHOW_PEER | UDIAG_SHOW_ICONS | UDIAG_SHOW_RQLEN},
+        };
+        char buf[32768] __attribute__((aligned(8)));
+
+        if (send(d->net_diag_fd, &req, sizeof(req), 0) < 0)
+                return cop_error_errno(err, errno, "asking about unix sockets");
+        for (;;) {
+                ssize_t n = recv(d->net_diag_fd, buf, sizeof(buf), 0);
+                if (n < 0 && errno == EINTR)
+                        continue;
+                if (n <= 0)
+                        return cop_error_errno(err, n < 0 ? errno : EIO, "asking about unix sockets");
+                for (struct nlmsghdr *h = (struct nlmsghdr *)buf; NLMSG_OK(h, (size_t)n); h = NLMSG_NEXT(h, n)) {
+                        if (h->nlmsg_type == NLMSG_DONE)
+                                return 0;
+                        if (h->nlmsg_type == NLMSG_ERROR)
+                                return cop_error_set(err, EIO, COP_ERR_internal, "the kernel has no unix_diag");
+                        if (parse_unix(t, h) < 0)
+                                return cop_error_errno(err, ENOMEM, "asking about unix sockets");
+                }
+        }
+}
+
+static const struct unix_info *find_unix(const struct unix_table *t, uint64_t ino)
+{
+        for (size_t i = 0; i < t->count; i++)
+                if (t->list[i].ino == ino)
+                        return &t->list[i];
+        return NULL;
+}
+
+/* ---- options ---- */
+
+static const struct {
+        int family, level, name;
+} options[] = {
+        {0, SOL_SOCKET, SO_SNDBUF},       {0, SOL_SOCKET, SO_RCVBUF},      {0, SOL_SOCKET, SO_REUSEADDR},  {0, SOL_SOCKET, SO_KEEPALIVE},
+        {0, SOL_SOCKET, SO_BROADCAST},    {0, SOL_SOCKET, SO_OOBINLINE},   {0, SOL_SOCKET, SO_LINGER},     {0, SOL_SOCKET, SO_PRIORITY},
+        {0, SOL_SOCKET, SO_RCVTIMEO},     {0, SOL_SOCKET, SO_SNDTIMEO},    {0, SOL_SOCKET, SO_RCVLOWAT},   {0, SOL_SOCKET, SO_REUSEPORT},
+        {0, SOL_SOCKET, SO_TIMESTAMP},    {AF_UNIX, SOL_SOCKET, SO_PASSCRED}, {AF_INET, IPPROTO_IP, IP_TOS}, {AF_INET, IPPROTO_IP, IP_TTL},
+        {AF_INET, IPPROTO_TCP, TCP_NODELAY}, {AF_INET, IPPROTO_TCP, TCP_KEEPIDLE}, {AF_INET, IPPROTO_TCP, TCP_KEEPINTVL},
+        {AF_INET, IPPROTO_TCP, TCP_KEEPCNT}, {AF_INET, IPPROTO_TCP, TCP_CORK}, {AF_INET, IPPROTO_TCP, TCP_USER_TIMEOUT},
+        {AF_INET6, IPPROTO_IPV6, IPV6_V6ONLY},
+};
+
+static struct img_ref dump_options(struct cop_dump *d, int fd, int family, int type)
+{
+        struct img_sockopt list[ELEMENTSOF(options)];
+        size_t n = 0;
+
+        for (size_t i = 0; i < ELEMENTSOF(options); i++) {
+                struct img_sockopt o = {.level = options[i].level, .name = options[i].name};
+                socklen_t length = sizeof(o.value);
+                if (options[i].family && options[i].family != family && !(options[i].family == AF_INET && family == AF_INET6))
+                        continue;
+                if (options[i].level == IPPROTO_TCP && type != SOCK_STREAM)
+                        continue;
+                if (getsockopt(fd, o.level, o.name, o.value, &length) < 0)
+                        continue;
+                o.length = length;
+                list[n++] = o;
+        }
+        return cop_image_put(d->writer, list, n * sizeof(list[0]));
+}
+
+/* ---- queues ---- */
+
+/* Descriptors on their way through a socket are files of the image like any other. */
+static int dump_rights(struct cop_dump *d, struct msghdr *m, struct img_packet *p, uint32_t proc, int fd, struct cop_error *err)
+{
+        uint32_t files[256];
+        size_t n = 0;
+        int r = 0;
+
+        for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
+                if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+                        continue;
+                size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+                const int *list = (const int *)(const void *)CMSG_DATA(c);
+                for (size_t i = 0; i < count; i++) {
+                        int file = r == 0 ? cop_dump_own_fd(d, proc, list[i], err) : -1;
+                        if (file < 0 && r == 0)
+                                r = file;
+                        if (file >= 0 && n < ELEMENTSOF(files))
+                                files[n++] = (uint32_t)file;
+                        close(list[i]);
+                }
+        }
+        if (r == 0 && m->msg_flags & MSG_CTRUNC)
+                r = cop_not_freezable(d, proc, err, "has too many descriptors in flight (fd %d)", fd);
+        p->files = cop_image_put(d->writer, files, n * sizeof(files[0]));
+        return r;
+}
+
+/* Peeks the receive queue message by message.  For streams a message is what one peek gives. */
+static int dump_queue(struct cop_dump *d, const struct cop_dump_file *known, int fd, bool stream, struct img_packet **ret, size_t *ret_n,
+                      struct cop_error *err)
+{
+        size_t size = 1UL << 18, n = 0, total = 0;
+        _cleanup_free_ char *buf = malloc(size);
+        struct img_packet *list = NULL;
+        int off = 0, none = -1, old = -1, r = 0;
+        socklen_t length = sizeof(old);
+
+        if (!buf)
+                return cop_error_errno(err, ENOMEM, "reading a socket's queue");
+        (void)getsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &old, &length);
+        bool steps = setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &off, sizeof(off)) == 0;
+        for (;;) {
+                struct sockaddr_storage address;
+                char control[CMSG_SPACE(256 * sizeof(int))] __attribute__((aligned(8)));
+                struct iovec iov = {.iov_base = buf, .iov_len = size};
+                struct msghdr m = {.msg_name = &address, .msg_namelen = sizeof(address), .msg_iov = &iov, .msg_iovlen = 1,
+                                   .msg_control = control, .msg_controllen = sizeof(control)};
+                ssize_t got = recvmsg(fd, &m, MSG_PEEK | MSG_DONTWAIT | MSG_TRUNC * !stream | MSG_CMSG_CLOEXEC);
+                struct img_packet p = {0};
+                if (got < 0 || (got == 0 && stream) || (got == 0 && n > 0 && !steps))
+                        break;
+                if ((size_t)got > size || total + (size_t)got > QUEUE_MAX) {
+                        r = cop_not_freezable(d, known->proc, err, "has a too large message queued (fd %d)", known->fd);
+                        break;
+                }
+                p.data = cop_image_put(d->writer, buf, (size_t)got);
+                if (!stream && m.msg_namelen > sizeof(sa_family_t))
+                        p.address = cop_image_put(d->writer, &address, m.msg_namelen);
+                r = dump_rights(d, &m, &p, known->proc, known->fd, err);
+                struct img_packet *bigger = r < 0 ? NULL : reallocarray(list, n + 1, sizeof(*bigger));
+                if (!bigger)
+                        break;
+                list = bigger;
+                list[n++] = p;
+                total += (size_t)got;
+                if (!steps)
+                        break; /* one peek is all there is to have */
+        }
+        if (steps)
+                (void)setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, old >= 0 ? &old : &none, sizeof(none));
+        if (r < 0) {
+                free(list);
+                return r;
+        }
+        *ret = list;
+        *ret_n = n;
+        return 0;
+}
+
+static void put_queue(struct cop_dump *d, struct img_file *f, const struct img_packet *list, size_t n)
+{
+        f->first_packet = cop_image_count(d->writer, IMG_PACKETS);
+        f->packets = (uint32_t)n;
+        for (size_t i = 0; i < n; i++)
+                cop_image_add(d->writer, IMG_PACKETS, &list[i]);
+}
+
+static int dump_receive_queue(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, int fd, bool stream, struct cop_error *err)
+{
+        struct img_packet *list = NULL;
+        size_t n = 0;
+        int r = dump_queue(d, known, fd, stream, &list, &n, err);
+
+        if (r == 0)
+                put_queue(d, f, list, n);
+        free(list);
+        return r;
+}
+
+/* TCP cannot always step with SO_PEEK_OFF: peek all that FIONREAD tells in one go. */
+static int dump_tcp_queue(struct cop_dump *d, struct img_file *f, int fd, struct cop_error *err)
+{
+        int queued = 0;
+
+        if (ioctl(fd, SIOCINQ, &queued) < 0 || queued <= 0)
+                return 0;
+        _cleanup_free_ char *buf = malloc((size_t)queued);
+        if (!buf)
+                return cop_error_errno(err, ENOMEM, "reading a socket's queue");
+        ssize_t n = recv(fd, buf, (size_t)queued, MSG_PEEK | MSG_DONTWAIT);
+        if (n > 0) {
+                struct img_packet p = {.data = cop_image_put(d->writer, buf, (size_t)n)};
+                put_queue(d, f, &p, 1);
+        }
+        return 0;
+}
+
+/* ---- each by itself ---- */
+
+static int dump_unix(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, int fd, struct cop_error *err)
+{
+        int listening = 0;
+        socklen_t length = sizeof(listening);
+        struct stat st;
+
+        f->kind = IMG_FILE_UNIX;
+        f->arg[IMG_SOCK_CWD] = known->proc;
+        (void)getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &length);
+        f->arg[IMG_SOCK_STATE] = listening ? IMG_SOCK_LISTENING : IMG_SOCK_IDLE;
+        if (f->path.length > sizeof(sa_family_t)) {
+                _cleanup_close_ int file = ioctl(fd, SIOCUNIXFILE);
+                if (file >= 0 && fstat(file, &st) == 0 && st.st_nlink > 0) {
+                        f->arg[IMG_SOCK_MODE] = st.st_mode;
+                        f->arg[IMG_SOCK_OWNER] = st.st_uid | (uint64_t)st.st_gid << 32;
+                }
+        }
+        return listening ? 0 : dump_receive_queue(d, known, f, fd, f->arg[IMG_SOCK_TYPE] == SOCK_STREAM, err);
+}
+
+static void add_peer_name(struct cop_dump *d, struct img_file *f, int fd)
+{
+        struct sockaddr_storage address;
+        socklen_t length = sizeof(address);
+
+        if (getpeername(fd, (struct sockaddr *)&address, &length) == 0)
+                f->peer = cop_image_put(d->writer, &address, length);
+}
+
+static int dump_tcp(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, int fd, struct cop_error *err)
+{
+        struct tcp_info info = {0};
+        socklen_t length = sizeof(info);
+
+        if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) < 0)
+                return cop_error_errno(err, errno, "reading the state of a TCP socket");
+        add_peer_name(d, f, fd);
+        switch (info.tcpi_state) {
+        case TCP_LISTEN:
+                f->arg[IMG_SOCK_STATE] = IMG_SOCK_LISTENING;
+                f->arg[IMG_SOCK_BACKLOG] = info.tcpi_sacked;
+                return 0;
+        case TCP_CLOSE:
+                f->arg[IMG_SOCK_STATE] = f->peer.length ? IMG_SOCK_CLOSED : IMG_SOCK_IDLE;
+                return 0;
+        case TCP_FIN_WAIT1:
+        case TCP_FIN_WAIT2:
+        case TCP_CLOSING:
+        case TCP_LAST_ACK:
+                f->arg[IMG_SOCK_SHUTDOWN] = 2;
+                break;
+        default:
+                break;
+        }
+        f->arg[IMG_SOCK_STATE] = IMG_SOCK_CONNECTED;
+        return dump_tcp_queue(d, f, fd, err);
+}
+
+static int dump_inet(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, int fd, struct cop_error *err)
+{
+        f->kind = IMG_FILE_INET;
+        if (f->arg[IMG_SOCK_TYPE] == SOCK_STREAM && f->arg[IMG_SOCK_PROTOCOL] == IPPROTO_TCP)
+                return dump_tcp(d, known, f, fd, err);
+        if (f->arg[IMG_SOCK_TYPE] != SOCK_DGRAM)
+                return cop_not_freezable(d, known->proc, err, "holds a raw or unknown socket of protocol %d (fd %d)", (int)f->arg[IMG_SOCK_PROTOCOL],
+                                         known->fd);
+        add_peer_name(d, f, fd);
+        f->arg[IMG_SOCK_STATE] = IMG_SOCK_IDLE;
+        return dump_receive_queue(d, known, f, fd, false, err);
+}
+
+static int get_int(int fd, int name)
+{
+        int value = 0;
+        socklen_t length = sizeof(value);
+
+        return getsockopt(fd, SOL_SOCKET, name, &value, &length) < 0 ? -errno : value;
+}
 
 int cop_dump_socket(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct cop_error *err)
 {
-        return cop_not_freezable(d, known->proc, err, "holds a socket (fd %d)", known->fd);
+        struct sockaddr_storage address;
+        socklen_t length = sizeof(address);
+        int fd = cop_dump_duplicate(d, known, err);
+
+        if (fd < 0)
+                return fd;
+        int family = get_int(fd, SO_DOMAIN);
+        f->arg[IMG_SOCK_FAMILY] = (uint64_t)family;
+        f->arg[IMG_SOCK_TYPE] = (uint64_t)get_int(fd, SO_TYPE);
+        f->arg[IMG_SOCK_PROTOCOL] = (uint64_t)get_int(fd, SO_PROTOCOL);
+        f->arg[IMG_SOCK_PEER] = f->arg[IMG_SOCK_LISTENER] = IMG_NONE;
+        if (getsockname(fd, (struct sockaddr *)&address, &length) == 0)
+                f->path = cop_image_put(d->writer, &address, length);
+        f->data = dump_options(d, fd, family, (int)f->arg[IMG_SOCK_TYPE]);
+        switch (family) {
+        case AF_UNIX:
+                return dump_unix(d, known, f, fd, err);
+        case AF_INET:
+        case AF_INET6:
+                return dump_inet(d, known, f, fd, err);
+        case AF_NETLINK:
+                f->kind = IMG_FILE_NETLINK;
+                f->arg[IMG_SOCK_STATE] = IMG_SOCK_IDLE;
+                return 0;
+        default:
+                return cop_not_freezable(d, known->proc, err, "holds a socket of family %d (fd %d)", family, known->fd);
+        }
+}
+
+/* ---- peers ---- */
+
+static struct img_file *file_at(struct cop_dump *d, uint32_t i)
+{
+        return cop_image_record(d->writer, IMG_FILES, i);
+}
+
+static uint32_t find_socket(struct cop_dump *d, uint64_t ino)
+{
+        for (uint32_t i = 0; i < cop_image_count(d->writer, IMG_FILES); i++)
+                if (file_at(d, i)->kind == IMG_FILE_UNIX && file_at(d, i)->ino == ino)
+                        return i;
+        return IMG_NONE;
+}
+
+static bool same_bytes(struct cop_dump *d, const struct img_ref *a, const struct img_ref *b)
+{
+        const char *heap = cop_image_record(d->writer, IMG_HEAP, 0);
+
+        return a->length == b->length && a->length > sizeof(sa_family_t) && memcmp(heap + a->offset, heap + b->offset, a->length) == 0;
+}
+
+/* The listener an accepted end has its name from. */
+static uint32_t find_listener(struct cop_dump *d, uint32_t end)
+{
+        for (uint32_t i = 0; i < cop_image_count(d->writer, IMG_FILES); i++) {
+                const struct img_file *f = file_at(d, i), *e = file_at(d, end);
+                if (f->kind == e->kind && f->arg[IMG_SOCK_STATE] == IMG_SOCK_LISTENING && f->arg[IMG_SOCK_TYPE] == e->arg[IMG_SOCK_TYPE] &&
+                    same_bytes(d, &f->path, &e->path))
+                        return i;
+        }
+        return IMG_NONE;
+}
+
+static void link_unix(struct cop_dump *d, const struct unix_table *t, uint32_t index)
+{
+        struct img_file *f = file_at(d, index);
+        const struct unix_info *u = find_unix(t, f->ino);
+
+        if (!u)
+                return;
+        f->arg[IMG_SOCK_SHUTDOWN] = u->shutdown;
+        if (f->arg[IMG_SOCK_STATE] == IMG_SOCK_LISTENING) {
+                f->arg[IMG_SOCK_BACKLOG] = u->backlog;
+                for (uint32_t i = 0; i < u->icons; i++) {
+                        uint32_t client = find_socket(d, t->icons[u->icon_first + i]);
+                        if (client == IMG_NONE)
+                                continue;
+                        file_at(d, client)->arg[IMG_SOCK_STATE] = IMG_SOCK_PENDING;
+                        file_at(d, client)->arg[IMG_SOCK_LISTENER] = index;
+                }
+                return;
+        }
+        if (f->arg[IMG_SOCK_STATE] == IMG_SOCK_PENDING)
+                return;
+        bool connected = u->state == 1 /* TCP_ESTABLISHED */;
+        uint32_t peer = u->peer ? find_socket(d, u->peer) : IMG_NONE;
+        if (f->arg[IMG_SOCK_TYPE] == SOCK_DGRAM) {
+                if (peer != IMG_NONE)
+                        f->arg[IMG_SOCK_PEER] = peer;
+                return;
+        }
+        if (!connected)
+                return;
+        f->arg[IMG_SOCK_STATE] = peer == IMG_NONE ? IMG_SOCK_CLOSED : IMG_SOCK_CONNECTED;
+        f->arg[IMG_SOCK_PEER] = peer;
+        f->arg[IMG_SOCK_LISTENER] = find_listener(d, index);
+}
+
+/* Both addresses the other way round. */
+static void link_inet(struct cop_dump *d, uint32_t index)
+{
+        struct img_file *f = file_at(d, index);
+        uint32_t n = cop_image_count(d->writer, IMG_FILES);
+
+        if (f->arg[IMG_SOCK_STATE] != IMG_SOCK_CONNECTED)
+                return;
+        for (uint32_t i = 0; i < n; i++) {
+                const struct img_file *g = file_at(d, i);
+                if (i != index && g->kind == IMG_FILE_INET && g->arg[IMG_SOCK_STATE] == IMG_SOCK_CONNECTED && same_bytes(d, &f->path, &g->peer) &&
+                    same_bytes(d, &g->path, &f->peer))
+                        f->arg[IMG_SOCK_PEER] = i;
+        }
+        const struct sockaddr_in *own = (const void *)((const char *)cop_image_record(d->writer, IMG_HEAP, 0) + f->path.offset);
+        for (uint32_t i = 0; i < n; i++) {
+                const struct img_file *g = file_at(d, i);
+                if (g->kind != IMG_FILE_INET || g->arg[IMG_SOCK_TYPE] != SOCK_STREAM)
+                        continue;
+                const struct sockaddr_in *a = (const void *)((const char *)cop_image_record(d->writer, IMG_HEAP, 0) + g->path.offset);
+                if (g->arg[IMG_SOCK_STATE] == IMG_SOCK_LISTENING && a->sin_port == own->sin_port)
+                        f->arg[IMG_SOCK_LISTENER] = i;
+        }
+        if (f->arg[IMG_SOCK_PEER] == IMG_NONE)
+                f->arg[IMG_SOCK_STATE] = IMG_SOCK_CLOSED;
+}
+
+/* What `from` has sent and `to` has not received yet, appended to to's queue. */
+static int dump_unreceived(struct cop_dump *d, struct cop_dump_file *from, struct cop_dump_file *to, struct cop_error *err)
+{
+        int on = 1, off = -1, send_queue = 2, receive_queue = 1, out = 0, r = 0;
+        uint32_t written = 0, received = 0;
+        socklen_t length = sizeof(written);
+
+        if (ioctl(from->own_fd, SIOCOUTQ, &out) < 0 || out <= 0)
+                return 0;
+        if (setsockopt(from->own_fd, IPPROTO_TCP, TCP_REPAIR, &on, sizeof(on)) < 0)
+                return cop_error_errno(err, errno, "entering TCP repair mode");
+        if (setsockopt(to->own_fd, IPPROTO_TCP, TCP_REPAIR, &on, sizeof(on)) < 0)
+                r = -errno;
+        if (r == 0 && (setsockopt(from->own_fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, &send_queue, sizeof(int)) < 0 ||
+                       getsockopt(from->own_fd, IPPROTO_TCP, TCP_QUEUE_SEQ, &written, &length) < 0 ||
+                       setsockopt(to->own_fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, &receive_queue, sizeof(int)) < 0 ||
+                       getsockopt(to->own_fd, IPPROTO_TCP, TCP_QUEUE_SEQ, &received, &length) < 0))
+                r = -errno;
+        int missing = (int)(written - received);
+        _cleanup_free_ char *buf = r == 0 && missing > 0 && missing <= out ? malloc((size_t)out) : NULL;
+        if (buf && recv(from->own_fd, buf, (size_t)out, MSG_PEEK | MSG_DONTWAIT) == out) {
+                struct img_file *f = file_at(d, to->index);
+                struct img_packet list[2];
+                size_t n = 0;
+                if (f->packets == 1)
+                        list[n++] = *(const struct img_packet *)cop_image_record(d->writer, IMG_PACKETS, f->first_packet);
+                list[n++] = (struct img_packet){.data = cop_image_put(d->writer, buf + (out - missing), (size_t)missing)};
+                put_queue(d, file_at(d, to->index), list, n);
+        }
+        int none = 0;
+        (void)setsockopt(from->own_fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, &none, sizeof(none));
+        (void)setsockopt(to->own_fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, &none, sizeof(none));
+        (void)setsockopt(from->own_fd, IPPROTO_TCP, TCP_REPAIR, &off, sizeof(off));
+        (void)setsockopt(to->own_fd, IPPROTO_TCP, TCP_REPAIR, &off, sizeof(off));
+        return r < 0 ? cop_error_errno(err, -r, "reading a TCP send queue") : 0;
+}
+
+static struct cop_dump_file *known_of(struct cop_dump *d, uint32_t index)
+{
+        for (size_t i = 0; i < d->file_count; i++)
+                if (d->files[i].index == index && !d->files[i].mapping)
+                        return &d->files[i];
+        return NULL;
 }
 
 int cop_dump_sockets_finish(struct cop_dump *d, struct cop_error *err)
 {
-        return 0;
+        struct unix_table t = {0};
+        uint32_t n = cop_image_count(d->writer, IMG_FILES);
+        bool any = false;
+        int r = 0;
+
+        for (uint32_t i = 0; i < n; i++)
+                any = any || file_at(d, i)->kind == IMG_FILE_UNIX;
+        if (any)
+                r = collect_unix(d, &t, err);
+        /* Listeners first: they mark the pending ones. */
+        for (int pass = 0; pass < 2 && r == 0; pass++)
+                for (uint32_t i = 0; i < n; i++)
+                        if (file_at(d, i)->kind == IMG_FILE_UNIX && (file_at(d, i)->arg[IMG_SOCK_STATE] == IMG_SOCK_LISTENING) == (pass == 0))
+                                link_unix(d, &t, i);
+        for (uint32_t i = 0; i < n && r == 0; i++)
+                if (file_at(d, i)->kind == IMG_FILE_INET && file_at(d, i)->arg[IMG_SOCK_TYPE] == SOCK_STREAM)
+                        link_inet(d, i);
+        for (uint32_t i = 0; i < n && r == 0; i++) {
+                const struct img_file *f = file_at(d, i);
+                if (f->kind != IMG_FILE_INET || f->arg[IMG_SOCK_STATE] != IMG_SOCK_CONNECTED)
+                        continue;
+                struct cop_dump_file *to = known_of(d, i), *from = known_of(d, (uint32_t)f->arg[IMG_SOCK_PEER]);
+                if (to && from)
+                        r = dump_unreceived(d, from, to, err);
+        }
+        free(t.list);
+        free(t.icons);
+        return r;
 }

@@ -60,8 +60,7 @@ int cop_restore_descriptors(struct cop_restore *r, struct cop_error *err);
 /* Moves a descriptor to a number >= base_fd (closing the old one); -errno. */
 int cop_restore_move_high(const struct cop_restore *r, int fd);
 /* restore_sock.c */
-int cop_restore_socket(struct cop_restore *r, uint32_t index, struct cop_error *err);
-int cop_restore_sockets_finish(struct cop_restore *r, struct cop_error *err);
+int cop_restore_sockets(struct cop_restore *r, struct cop_error *err);
 /* restore_mem.c: builds the table and jumps; returns only on error. */
 int cop_restore_memory(struct cop_restore *r, struct cop_error *err);
 

@@ -45,6 +45,11 @@ int cop_restore_move_high(const struct cop_restore *r, int fd)
         return high;
 }
 
+static bool is_socket(const struct img_file *f)
+{
+        return f->kind == IMG_FILE_UNIX || f->kind == IMG_FILE_INET || f->kind == IMG_FILE_NETLINK;
+}
+
 static bool late(const struct img_file *f)
 {
         return f->kind == IMG_FILE_PIDFD || f->kind == IMG_FILE_PROC ||
@@ -366,10 +371,6 @@ static int restore_object(struct cop_restore *r, uint32_t index, struct cop_erro
                 return open_master(r, f);
         case IMG_FILE_PTS:
                 return open_slave(r, index);
-        case IMG_FILE_UNIX:
-        case IMG_FILE_INET:
-        case IMG_FILE_NETLINK:
-                return cop_restore_socket(r, index, err);
         default:
                 return cop_error_set(err, EBADMSG, COP_ERR_image_damaged, "the memory image is damaged: file %u has kind %u", index, f->kind);
         }
@@ -401,13 +402,13 @@ int cop_restore_objects(struct cop_restore *r, struct cop_error *err)
         for (int round = 0; round < 2; round++)
                 for (uint32_t i = 0; i < r->image->count[IMG_FILES]; i++) {
                         const struct img_file *f = RESTORE_FILE(r, i);
-                        if (r->objects[i] >= 0 || late(f) || (f->kind == IMG_FILE_PTS) != (round == 1))
+                        if (r->objects[i] >= 0 || late(f) || is_socket(f) || (f->kind == IMG_FILE_PTS) != (round == 1))
                                 continue;
                         int ret = restore_one(r, i, err);
                         if (ret < 0)
                                 return ret;
                 }
-        return cop_restore_sockets_finish(r, err);
+        return cop_restore_sockets(r, err);
 }
 
 static int open_late(struct cop_restore *r, uint32_t index, struct cop_error *err)

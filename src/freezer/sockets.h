@@ -1,0 +1,38 @@
+/* What images say about sockets (img_file of kind unix, inet, netlink), for dump_sock.c and restore_sock.c.
+ *
+ *      path    the socket's own address, as getsockname gives it (whole sockaddr); empty: unnamed
+ *      peer    the address it is connected to, when the peer is not a file of the image
+ *      data    struct img_sockopt[]
+ *      packets its receive queue, in order
+ */
+#pragma once
+
+#include <stdint.h>
+
+enum img_socket_arg {
+        IMG_SOCK_TYPE,     /* SOCK_… */
+        IMG_SOCK_FAMILY,
+        IMG_SOCK_PROTOCOL,
+        IMG_SOCK_STATE,    /* enum img_socket_state */
+        IMG_SOCK_BACKLOG,
+        IMG_SOCK_PEER,     /* file index of the connected peer, or IMG_NONE */
+        IMG_SOCK_LISTENER, /* file index of the listener this end was accepted from, or waits at (pending); or IMG_NONE */
+        IMG_SOCK_SHUTDOWN, /* bit 0: receive side shut, bit 1: send side */
+        IMG_SOCK_MODE,     /* of a unix socket's file; 0: it has been removed */
+        IMG_SOCK_CWD,      /* process in whose folder a relative address is */
+        IMG_SOCK_OWNER,    /* uid | gid << 32 of the file */
+};
+
+enum img_socket_state {
+        IMG_SOCK_IDLE = 1,
+        IMG_SOCK_LISTENING,
+        IMG_SOCK_CONNECTED,
+        IMG_SOCK_PENDING,  /* connected, not yet accepted */
+        IMG_SOCK_CLOSED,   /* its peer was outside, or is gone: reads give what is queued, then the end */
+};
+
+struct img_sockopt {
+        int32_t level, name;
+        uint32_t length;
+        uint8_t value[20];
+};
