@@ -250,7 +250,9 @@ if [ -n "$COPPICE_MODULE" ]; then
     mkdir -p "$work/merged/usr/lib/python3/dist-packages/coppice_kernel"
     mount --bind "$COPPICE_MODULE" "$work/merged/usr/lib/python3/dist-packages/coppice_kernel"
 fi
-exec chroot --userspec=1000:1000 "$work/merged" /usr/bin/env --chdir=/workspace -u COPPICE_MODULE "$@"
+cwd=/workspace
+[ -d "$work/merged/workspace" ] || cwd=/tmp
+exec chroot --userspec=1000:1000 "$work/merged" /usr/bin/env --chdir="$cwd" -u COPPICE_MODULE "$@"
 """
 
     def __init__(self, root):

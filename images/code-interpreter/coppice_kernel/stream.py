@@ -53,6 +53,35 @@ for _name in _needed:
         raise ImportError(f"ipykernel.iostream.OutStream has no {_name}")
 
 
+def _make_bytes_waiting():
+    """How many bytes lie in a pipe.  fcntl.ioctl gives the GIL away, which costs a cell half a millisecond when the IOPub
+    thread wants it; a call through PyDLL does not."""
+    try:
+        from ctypes import PyDLL, byref, c_int, c_ulong, c_void_p
+
+        ioctl = PyDLL(None).ioctl
+        ioctl.argtypes = (c_int, c_ulong, c_void_p)
+        request = c_ulong(termios.FIONREAD)
+    except Exception:
+
+        def bytes_waiting(fd):
+            try:
+                return struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, b"\0\0\0\0"))[0]
+            except OSError:
+                return 0
+
+        return bytes_waiting
+
+    def bytes_waiting(fd):
+        number = c_int(0)
+        return number.value if ioctl(fd, request, byref(number)) == 0 else 0
+
+    return bytes_waiting
+
+
+_bytes_waiting = _make_bytes_waiting()
+
+
 class _Direct:
     """Stands in for a socket within the IOPub thread: sends at once instead of putting it at the end of the queue."""
 
@@ -167,6 +196,7 @@ class OutStream(Stock):
     _fid = None
     _capture_pw = None
     _reading = False
+    _watcher = None  # ident of the capturing thread
     _gave_up = None  # the parent for which waiting for the pipe was in vain
     _user_closed = False
 
@@ -238,15 +268,11 @@ class OutStream(Stock):
         return True
 
     def _capture_busy(self):
-        if self._fid is None or threading.current_thread() is getattr(self, "watch_fd_thread", None):
+        if self._fid is None or get_ident() == self._watcher:
             return False
         if self._reading:
             return True
-        try:
-            waiting = fcntl.ioctl(self._fid, termios.FIONREAD, b"\0\0\0\0")
-        except OSError:
-            return False
-        return struct.unpack("i", waiting)[0] > 0
+        return _bytes_waiting(self._fid) > 0
 
     # -- capture of descriptors 1 and 2 ------------------------------------------------------------------------------
 
@@ -271,6 +297,7 @@ class OutStream(Stock):
         self.watch_fd_thread.start()
 
     def _watch_pipe_fd(self):
+        self._watcher = get_ident()
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         poll = select.poll()
         poll.register(self._fid, select.POLLIN)
