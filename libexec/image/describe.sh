@@ -3,7 +3,7 @@
 #
 #   {"version": 1, "name", "created", "digest", "size_bytes", "files", "os": {"id", "version"},
 #    "packages": [{"name", "version"}], "python_packages": [{"name", "version"}],
-#    "defaults": {"user", "uid", "gid", "home", "workdir", "env": {}},
+#    "defaults": {"user", "uid", "gid", "home", "workdir", "env": {}, "coppice_kernel": true when our kernel module is in},
 #    "kernelspecs": [{"name", "argv", "display_name", "language", "interrupt_mode", "env"}],
 #    "recipe": {"id", "base_id"} or null, "source": "recipe" | "dir" | "tar" | "oci"}
 
@@ -20,6 +20,8 @@ describe_write() {
 	read_packages "$root" >"$tmp/packages"
 	read_python_packages "$root" >"$tmp/python"
 	read_kernelspecs "$root" >"$tmp/kernelspecs"
+	inside_file "$root" usr/lib/python3/dist-packages/coppice_kernel/__init__.py 65536 >/dev/null &&
+		defaults=$(jq -c '.coppice_kernel = true' <<<"$defaults")
 	jq -n --argjson version "$IMAGE_VERSION" --arg name "$name" --arg created "$(date -u +%FT%TZ)" \
 		--arg digest "$digest" --argjson size "$bytes" --argjson files "$files" --arg source "$source" \
 		--argjson defaults "$defaults" --argjson recipe "$recipe" --slurpfile os "$tmp/os" \

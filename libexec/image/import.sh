@@ -19,6 +19,7 @@ import_check() {
 		if [[ -d $import_path ]]; then
 			import_kind=dir
 			[[ $out/ != "$import_path"/* ]] || fail usage "OUTDIR $out lies in the directory to import; choose another"
+			[[ ! -f $import_path/image.json || ! -d $import_path/rootfs ]] || import_kind=image
 			[[ ! -f $import_path/oci-layout ]] || fail usage "$source is an OCI layout; import it as oci:$source"
 		elif [[ -f $import_path ]]; then
 			import_kind=tar
@@ -61,6 +62,11 @@ work_import() {
 	mkdir -m 0755 -- "$root"
 	case $kind in
 	dir) import_dir "$path" "$root" ;;
+	image) # one that Coppice made: its defaults come along, everything else is read anew
+		jq -e '.defaults | type == "object"' "$path/image.json" >/dev/null ||
+			fail bad_image "$path/image.json is damaged; import $path/rootfs as a plain directory"
+		import_dir "$path/rootfs" "$root"
+		;;
 	tar) import_tar "$path" "$root" ;;
 	oci | oci-archive) import_oci "$kind:$path${tag:+:$tag}" "$dir" ;; # sets user, workdir, env
 	esac
@@ -68,7 +74,11 @@ work_import() {
 		"there is neither /usr nor /bin in $path; import a whole root file system, with those at its top"
 	rootfs_tidy "$root"
 	local defaults
-	defaults=$(user_defaults "$root" "$user" "$workdir" "$env")
+	if [[ $kind == image ]]; then
+		defaults=$(jq -c '.defaults | del(.coppice_kernel)' "$path/image.json")
+	else
+		defaults=$(user_defaults "$root" "$user" "$workdir" "$env")
+	fi
 	describe_write "$dir" "$name" "${kind%%-*}" "$defaults" null
 }
 

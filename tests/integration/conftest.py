@@ -36,7 +36,7 @@ def start_daemon(home: Path, image_dir: Path, *args: str) -> Daemon:
     """A daemon that has the image."""
     daemon = Daemon(home, *args)
     daemon.start()
-    daemon.api.post("/api/images/import", {"source": str(image_dir / "rootfs"), "name": "code-interpreter"}, timeout=300)
+    daemon.api.post("/api/images/import", {"source": str(image_dir), "name": "code-interpreter"}, timeout=300)
     return daemon
 
 
