@@ -95,7 +95,7 @@ static void on_finish_timer(struct cop_source *s, usec_t now, void *userdata)
         struct cop_sandbox *sb = userdata;
         struct cop_error err;
 
-        if (!sb->end->stopped && cop_cgroup_cleanup(sb->id, 0, &err) == -EBUSY && ++sb->end->tries < CLEAN_TRIES) {
+        if (!sb->end->stopped && cop_cgroup_cleanup(sb->id, 1, &err) == -EBUSY && ++sb->end->tries < CLEAN_TRIES) {
                 cop_source_set_time(s, cop_usec_add(now, CLEAN_EVERY));
                 return;
         }
