@@ -2,7 +2,7 @@
  *
  * One engine per daemon, single-threaded on its event loop.  Every operation is asynchronous: it returns at once and calls `done`
  * exactly once, possibly before it returns, unless it was cancelled.  Parameters are copied before the call returns unless said
- * otherwise.  Results are JSON objects as in api/OUTLINE.md and api/openapi.yaml (borrowed: json_incref to keep).
+ * otherwise.  Results are JSON objects as in api/openapi.yaml (borrowed: json_incref to keep).
  */
 #pragma once
 
