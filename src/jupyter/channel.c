@@ -7,7 +7,7 @@
  * resolves the endpoint again whenever it reconnects, and N must not name something else then.
  *
  * LINGER 0: closing never waits.  RCVHWM 0 on iopub: the default of 1000 messages makes the kernel's side drop, the final
- * `idle` too.  RECONNECT_IVL 5 ms: the file appears at bind(), an instant before listen().
+ * `idle` too, unless it was told to wait (bounded).  RECONNECT_IVL 5 ms: the file appears at bind(), an instant before listen().
  */
 #include "channel.h"
 
@@ -22,7 +22,8 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 
-#define NAME_MAX_LEN 64
+#define NAME_MAX_LEN     64
+#define BOUNDED_MESSAGES 128 /* of at most 256 KiB, as coppice_kernel sends them */
 
 static const struct {
         const char *name;
@@ -61,7 +62,7 @@ static int set_int(void *socket, int option, int value)
         return zmq_setsockopt(socket, option, &value, sizeof(value));
 }
 
-static int configure(struct cop_channel *c, enum cop_channel_kind kind, const char *routing_id)
+static int configure(struct cop_channel *c, enum cop_channel_kind kind, const struct cop_channel_options *o)
 {
         int64_t frame_max = COP_CHANNEL_FRAME_MAX;
         int r = set_int(c->socket, ZMQ_LINGER, 0);
@@ -70,10 +71,10 @@ static int configure(struct cop_channel *c, enum cop_channel_kind kind, const ch
         r |= set_int(c->socket, ZMQ_RECONNECT_IVL_MAX, 1000);
         r |= zmq_setsockopt(c->socket, ZMQ_MAXMSGSIZE, &frame_max, sizeof(frame_max));
         if (kind == COP_CHANNEL_IOPUB) {
-                r |= set_int(c->socket, ZMQ_RCVHWM, 0);
+                r |= set_int(c->socket, ZMQ_RCVHWM, o->bounded ? BOUNDED_MESSAGES : 0);
                 r |= zmq_setsockopt(c->socket, ZMQ_SUBSCRIBE, "", 0);
         } else {
-                r |= zmq_setsockopt(c->socket, ZMQ_ROUTING_ID, routing_id, strlen(routing_id));
+                r |= zmq_setsockopt(c->socket, ZMQ_ROUTING_ID, o->routing_id, strlen(o->routing_id));
         }
         return r;
 }
@@ -95,18 +96,18 @@ static int monitor_open(void *zmq, struct cop_channel *c)
         return 0;
 }
 
-int cop_channel_open(void *zmq, enum cop_channel_kind kind, int dir_fd, const char *base, const char *routing_id,
+int cop_channel_open(void *zmq, enum cop_channel_kind kind, const struct cop_channel_options *options,
                      struct cop_channel *ret, struct cop_error *err)
 {
         struct cop_channel c = COP_CHANNEL_NULL;
         char endpoint[64];
-        int r = open_socket_file(dir_fd, base, kind, &c.path_fd, err);
+        int r = open_socket_file(options->dir_fd, options->base, kind, &c.path_fd, err);
 
         if (r < 0)
                 return r;
         snprintf(endpoint, sizeof(endpoint), "ipc:///proc/self/fd/%d", c.path_fd);
         c.socket = zmq_socket(zmq, kinds[kind].type);
-        if (!c.socket || configure(&c, kind, routing_id) != 0 ||
+        if (!c.socket || configure(&c, kind, options) != 0 ||
             (kind == COP_CHANNEL_IOPUB && monitor_open(zmq, &c) < 0) || zmq_connect(c.socket, endpoint) < 0) {
                 int saved = zmq_errno();
                 cop_channel_close(&c);

@@ -40,8 +40,15 @@ struct cop_received {
 
 #define COP_CHANNEL_NULL ((struct cop_channel){.path_fd = -EBADF})
 
-/* -ENOENT when the socket file is not there yet.  routing_id is that of DEALER sockets. */
-int cop_channel_open(void *zmq, enum cop_channel_kind kind, int dir_fd, const char *base, const char *routing_id,
+struct cop_channel_options {
+        int dir_fd;
+        const char *base;
+        const char *routing_id; /* of DEALER sockets */
+        bool bounded;           /* iopub: a limited receive buffer, for a sender that waits */
+};
+
+/* -ENOENT when the socket file is not there yet. */
+int cop_channel_open(void *zmq, enum cop_channel_kind kind, const struct cop_channel_options *options,
                      struct cop_channel *ret, struct cop_error *err);
 /* Has fn called when the socket may have something: then receive until 0, also after every send (the descriptor of a zmq
  * socket is edge-triggered, and sending may eat the edge).  monitor_fn likewise. */

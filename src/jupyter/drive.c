@@ -9,7 +9,7 @@
  *
  * In:  {"op": "execute", "code", "silent", "no_history", "allow_stdin", "stop_on_error", "user_expressions", "settle_ms"}
  *      {"op": "input", "value"}, {"op": "signal", "number", "group"}, {"op": "poke" | "interrupt" | "abandon" | "stats" |
- *      "reopen" | "quit"}, {"op": "shutdown", "restart"}
+ *      "reopen" | "quit"}, {"op": "shutdown", "restart"}, {"op": "stall", "ms"}: sleeps without reading
  * Out: one object a line, "event": ready, failed, output, input_request, done, exit, status, stats, error.
  */
 #include <errno.h>
@@ -192,6 +192,7 @@ static int open_kernel(struct drive *d, bool adopt, struct cop_error *err)
                 .key = d->key,
                 .session = d->session,
                 .adopt = adopt,
+                .holds_back = !d->stock,
         };
 
         d->started = adopt ? cop_now(CLOCK_MONOTONIC) : d->started;
@@ -352,6 +353,8 @@ static void command(struct drive *d, json_t *j)
                 cop_execution_abandon(cop_kernel_running(d->kernel));
         else if (strcmp(op, "reopen") == 0)
                 r = op_reopen(d, &error);
+        else if (strcmp(op, "stall") == 0)
+                usleep((useconds_t)json_integer_value(json_object_get(j, "ms")) * 1000);
         else if (strcmp(op, "stats") == 0)
                 op_stats(d);
         else if (strcmp(op, "quit") == 0)

@@ -35,7 +35,7 @@ struct cop_kernel {
         char *session;                                 /* owned */
         char id_prefix[40];                            /* of message ids */
         uint64_t id_counter;
-        bool adopt;
+        bool adopt, holds_back;
         struct cop_signer *signer;                     /* owned */
         struct cop_channel channels[COP_CHANNEL__MAX]; /* owned */
         struct cop_source *timer;                      /* owned; connecting, nudging */

@@ -151,6 +151,7 @@ int cop_kernel_open(struct cop_jupyter *j, const struct cop_kernel_options *opti
         k->userdata = userdata;
         k->dir_fd = options->dir_fd;
         k->adopt = options->adopt;
+        k->holds_back = options->holds_back;
         k->base = strdup(base);
         k->session = strdup(options->session);
         snprintf(k->id_prefix, sizeof(k->id_prefix), "cop-%s", cop_id_hex(random, 8));
@@ -263,7 +264,8 @@ static int connect_channels(struct cop_kernel *k, struct cop_error *err)
         for (int i = 0; i < COP_CHANNEL__MAX; i++) {
                 if (k->channels[i].socket)
                         continue;
-                int r = cop_channel_open(k->jupyter->zmq, i, k->dir_fd, k->base, k->session, &k->channels[i], err);
+                struct cop_channel_options options = {k->dir_fd, k->base, k->session, k->holds_back};
+                int r = cop_channel_open(k->jupyter->zmq, i, &options, &k->channels[i], err);
                 if (r == -ENOENT)
                         return 0;
                 if (r >= 0)

@@ -109,6 +109,9 @@ struct cop_kernel_options {
         /* The kernel runs already and may be busy (the daemon was restarted, the sandbox thawed): readiness is then asked
          * for on the control channel too.  Use the session of the former client to get replies meant for it. */
         bool adopt;
+        /* The kernel waits instead of dropping output that nobody has taken (coppice_kernel does, stock kernels do not): the
+         * receive buffer is then limited, so that a kernel faster than the daemon is slowed down and memory stays flat. */
+        bool holds_back;
 };
 
 /* Starts connecting.  The sockets may not exist yet: the directory is looked at every 5 ms until they do.  Each socket is

@@ -40,6 +40,7 @@ MAIN = threading.main_thread().ident
 
 CHUNK = 64 * 1024  # characters: at most 256 KiB of UTF-8
 BACKLOG = 4 * 1024 * 1024  # characters
+SEND_BACKLOG = 200  # messages that libzmq holds for a slow reader
 PIPE_SIZE = 1024 * 1024
 READ_SIZE = 64 * 1024
 FLUSH_WAIT = 0.05  # seconds for the capture pipe to become empty
@@ -371,4 +372,9 @@ def install_backpressure(shell):
     import zmq
 
     thread = shell.kernel.iopub_thread
-    thread.schedule(lambda: thread.socket.setsockopt(zmq.XPUB_NODROP, 1))
+
+    def set_options():
+        thread.socket.setsockopt(zmq.XPUB_NODROP, 1)
+        thread.socket.setsockopt(zmq.SNDHWM, SEND_BACKLOG)
+
+    thread.schedule(set_options)
