@@ -90,10 +90,13 @@ static int read_info(const char *dir, json_t **ret, struct cop_error *err)
                 return cop_error_set(err, ENOENT, COP_ERR_image_damaged,
                                      "%s has no rootfs; build or import the image again", dir);
         int r = cop_read_file(fd, "image.json", IMAGE_JSON_MAX, &text, &n, err);
-        if (r == 0)
-                r = cop_json_parse(text, n, false, &info, err);
         if (r < 0)
-                return cop_error_wrap(err, r, "%s/image.json", dir);
+                return r;
+        struct cop_error why;
+        r = cop_json_parse(text, n, false, &info, &why);
+        if (r < 0)
+                return cop_error_set(err, EBADMSG, COP_ERR_image_damaged, "%s/image.json: %s; build the image again",
+                                     dir, why.message);
         r = check_info(info, dir, err);
         if (r < 0)
                 return r;
