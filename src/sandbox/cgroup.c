@@ -304,11 +304,6 @@ int cop_cgroup_limits(struct cop_cgroup *cg, const struct cop_limits *limits, st
         return cop_error_wrap(err, r, "limits of cgroup %s", cg->name);
 }
 
-bool cop_cgroup_can_clone_into(const struct cop_cgroup *cg)
-{
-        return cg->fd[COP_CG_UNIFIED] >= 0;
-}
-
 int cop_cgroup_add(struct cop_cgroup *cg, pid_t pid, bool skip_unified, struct cop_error *err)
 {
         for (enum cop_controller c = 0; c < COP_CG_MAX; c++) {

@@ -64,8 +64,6 @@ int cop_cgroup_create(const struct cop_cgroup_host *host, const char *name, stru
 void cop_cgroup_done(struct cop_cgroup *cg);
 
 int cop_cgroup_limits(struct cop_cgroup *cg, const struct cop_limits *limits, struct cop_error *err);
-/* True when a child can be born in the cgroup with CLONE_INTO_CGROUP alone. */
-bool cop_cgroup_can_clone_into(const struct cop_cgroup *cg);
 /* Moves a process in; skip_unified when it was born there. */
 int cop_cgroup_add(struct cop_cgroup *cg, pid_t pid, bool skip_unified, struct cop_error *err);
 int cop_cgroup_stats(struct cop_cgroup *cg, struct cop_cgroup_stats *ret, struct cop_error *err);

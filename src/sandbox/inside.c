@@ -1,7 +1,6 @@
 #include "inside.h"
 
 #include <fcntl.h>
-#include <grp.h>
 #include <linux/close_range.h>
 #include <sched.h>
 #include <stdio.h>
@@ -18,6 +17,7 @@
 #include "sandbox/lockdown.h"
 #include "sandbox/mounts.h"
 #include "sandbox/net.h"
+#include "sandbox/userns.h"
 #include "sandbox/wire.h"
 
 #define PARKING 64 /* above every fixed number */
@@ -35,8 +35,10 @@ static int await(int sync_fd, char wanted)
 
 static int become_root(struct cop_error *err)
 {
-        if (setgroups(0, NULL) < 0 || setresgid(0, 0, 0) < 0 || setresuid(0, 0, 0) < 0)
-                return cop_error_errno(err, errno, "becoming root of the user namespace");
+        int r = cop_userns_become_root(err);
+
+        if (r < 0)
+                return r;
         /* After the change of ids, which clears it.  A parent that died just before shows as end of file on sync_fd. */
         if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
                 return cop_error_errno(err, errno, "PR_SET_PDEATHSIG");

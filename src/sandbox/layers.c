@@ -41,6 +41,34 @@ int cop_mount_idmap(int mnt_fd, int userns_fd, const char *what, struct cop_erro
         return cop_error_errno(err, errno, "mapping the ids of %s", what);
 }
 
+int cop_check_private(const char *path, bool itself, struct cop_error *err)
+{
+        _cleanup_close_ int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+        struct stat st, above;
+
+        if (fd < 0 || fstat(fd, &st) < 0)
+                return cop_error_errno(err, errno, "opening %s", path);
+        if (itself && !(st.st_mode & S_IXOTH))
+                return 0;
+        for (;;) {
+                int up = openat(fd, "..", O_PATH | O_DIRECTORY | O_CLOEXEC);
+                if (up < 0 || fstat(up, &above) < 0) {
+                        cop_close(up);
+                        return cop_error_errno(err, errno, "checking who can reach %s", path);
+                }
+                cop_close(fd);
+                fd = up;
+                if (!(above.st_mode & S_IXOTH))
+                        return 0;
+                if (above.st_dev == st.st_dev && above.st_ino == st.st_ino)
+                        return cop_error_set(err, EACCES, COP_ERR_start_failed,
+                                             "every user of this host can reach %s, where a sandbox may leave setuid programs; "
+                                             "chmod 700 the folder of COPPICE_HOME",
+                                             path);
+                st = above;
+        }
+}
+
 static int prepare_upper(const char *path, struct cop_error *err)
 {
         static const char *const names[] = {"upper", "work"};

@@ -7,6 +7,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -32,6 +33,10 @@ int cop_layers_open(const char *const *lower, size_t lower_count, const char *up
                     struct cop_error *err);
 int cop_layers_idmap(const struct cop_layers *layers, int userns_fd, struct cop_error *err);
 void cop_layers_done(struct cop_layers *layers);
+
+/* Root inside can put a setuid-root program into what it writes, and on disk it belongs to user 0: start_failed unless a
+ * folder above `path` (or path, with `itself`) keeps users of the host from searching it. */
+int cop_check_private(const char *path, bool itself, struct cop_error *err);
 
 /* In the sandbox's mount and user namespace: puts a tmpfs over "/", the layers into it, and the overlay at "root" within;
  * the current directory is then the overlay's root.  The path of the tmpfs shows nowhere. */

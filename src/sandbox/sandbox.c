@@ -25,11 +25,8 @@
 #include "sandbox.h"
 
 #include <fcntl.h>
-#include <linux/sched.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -43,10 +40,7 @@
 #include "sandbox/inside.h"
 #include "sandbox/layers.h"
 #include "sandbox/sysmount.h"
-
-#ifndef CLONE_NEWTIME
-#define CLONE_NEWTIME 0x00000080
-#endif
+#include "sandbox/userns.h"
 
 #define START_TIMEOUT_MSEC 10000
 #define CPU_TOPOLOGY       "/sys/devices/system/cpu"
@@ -106,45 +100,15 @@ static int socket_pair(int flags, int *ret_a, int *ret_b, struct cop_error *err)
         return 0;
 }
 
-/* Root inside can put a setuid-root program into what it writes, and on disk it belongs to user 0: the folder must lie
- * below one that users of the host cannot search. */
-static int check_private(const char *path, bool itself, struct cop_error *err)
-{
-        _cleanup_close_ int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-        struct stat st, above;
-
-        if (fd < 0 || fstat(fd, &st) < 0)
-                return cop_error_errno(err, errno, "opening %s", path);
-        if (itself && !(st.st_mode & S_IXOTH))
-                return 0;
-        for (;;) {
-                int up = openat(fd, "..", O_PATH | O_DIRECTORY | O_CLOEXEC);
-                if (up < 0 || fstat(up, &above) < 0) {
-                        cop_close(up);
-                        return cop_error_errno(err, errno, "checking who can reach %s", path);
-                }
-                cop_close(fd);
-                fd = up;
-                if (!(above.st_mode & S_IXOTH))
-                        return 0;
-                if (above.st_dev == st.st_dev && above.st_ino == st.st_ino)
-                        return cop_error_set(err, EACCES, COP_ERR_start_failed,
-                                             "every user of this host can reach %s, where a sandbox may leave setuid programs; "
-                                             "chmod 700 the folder of COPPICE_HOME",
-                                             path);
-                st = above;
-        }
-}
-
 static int open_sources(struct start *s, struct cop_error *err)
 {
         const struct cop_sandbox_spec *spec = s->spec;
         int r = cop_layers_open(spec->lower, spec->lower_count, spec->upper, &s->layers, err);
 
         if (r == 0)
-                r = check_private(spec->upper, true, err);
+                r = cop_check_private(spec->upper, true, err);
         if (r == 0 && spec->ipc)
-                r = check_private(spec->ipc, false, err);
+                r = cop_check_private(spec->ipc, false, err);
         if (r == 0 && (s->init_fd = cop_mount_clone(spec->init_path, MOUNT_ATTR_RDONLY, err)) < 0)
                 r = s->init_fd;
         if (r == 0 && spec->ipc && (s->ipc_fd = cop_mount_clone(spec->ipc, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, err)) < 0)
@@ -156,22 +120,10 @@ static int open_sources(struct start *s, struct cop_error *err)
 
 static int clone_child(struct cop_sandbox *sb, struct start *s, struct cop_error *err)
 {
-        bool into = cop_cgroup_can_clone_into(&sb->cgroup);
-        struct clone_args args = {
-                .flags = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWTIME |
-                         CLONE_PIDFD | (into ? CLONE_INTO_CGROUP : 0),
-                .pidfd = (uint64_t)(uintptr_t)&sb->pidfd,
-                .exit_signal = SIGCHLD,
-                .cgroup = into ? (uint64_t)sb->cgroup.fd[COP_CG_UNIFIED] : 0,
-        };
-        long pid = syscall(SYS_clone3, &args, sizeof(args));
+        pid_t pid = cop_userns_clone(sb->cgroup.fd[COP_CG_UNIFIED], &sb->pidfd, err);
 
         if (pid < 0)
-                return cop_error_set(err, errno, errno == ENOSPC || errno == EPERM ? COP_ERR_unsupported : COP_ERR_start_failed,
-                                     "making the namespaces of the sandbox: %s%s", strerror(errno),
-                                     errno == ENOSPC  ? "; raise the limits in /proc/sys/user/max_*_namespaces"
-                                     : errno == EPERM ? "; user namespaces are switched off on this host (see coppice doctor)"
-                                                      : "");
+                return pid;
         if (pid == 0) {
                 const struct cop_inside in = {.layers = &s->layers,
                                               .ipc_fd = s->ipc_fd,
@@ -188,28 +140,17 @@ static int clone_child(struct cop_sandbox *sb, struct start *s, struct cop_error
                 cop_close(s->sync_fd); /* else the child would never see the parent's end of file */
                 cop_inside_run(&in);
         }
-        sb->pid = (pid_t)pid;
+        sb->pid = pid;
         return 0;
 }
 
 static int map_ids(struct cop_sandbox *sb, struct start *s, struct cop_error *err)
 {
-        static const char *const files[] = {"uid_map", "gid_map"};
-        char path[64], text[64];
-        int r = 0;
+        _cleanup_close_ int userns_fd = cop_userns_map(sb->pid, s->spec->uid_base, err);
 
-        snprintf(text, sizeof(text), "0 %u %u\n", s->spec->uid_base, COP_SANDBOX_IDS);
-        for (size_t i = 0; i < ELEMENTSOF(files) && r == 0; i++) {
-                snprintf(path, sizeof(path), "/proc/%d/%s", (int)sb->pid, files[i]);
-                r = cop_write_kernel_file(AT_FDCWD, path, text, err);
-        }
-        if (r < 0)
-                return cop_error_wrap(err, r, "mapping host ids from %u on", s->spec->uid_base);
-        snprintf(path, sizeof(path), "/proc/%d/ns/user", (int)sb->pid);
-        _cleanup_close_ int userns_fd = open(path, O_RDONLY | O_CLOEXEC);
         if (userns_fd < 0)
-                return cop_error_errno(err, errno, "opening the user namespace");
-        r = cop_layers_idmap(&s->layers, userns_fd, err);
+                return userns_fd;
+        int r = cop_layers_idmap(&s->layers, userns_fd, err);
         if (r == 0 && s->ipc_fd >= 0)
                 r = cop_mount_idmap(s->ipc_fd, userns_fd, s->spec->ipc, err);
         return r;
@@ -250,7 +191,7 @@ static int hear(struct start *s, char wanted, struct cop_error *err)
 
 static int run_start(struct cop_sandbox *sb, struct start *s, struct cop_error *err)
 {
-        bool born_inside = cop_cgroup_can_clone_into(&sb->cgroup);
+        bool born_inside = sb->cgroup.fd[COP_CG_UNIFIED] >= 0;
         int r = clone_child(sb, s, err);
 
         if (r < 0)

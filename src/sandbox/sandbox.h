@@ -11,8 +11,7 @@
 
 #include "base/err.h"
 #include "sandbox/cgroup.h"
-
-#define COP_SANDBOX_IDS 65536u /* host uids and gids of one sandbox, from uid_base on */
+#include "sandbox/userns.h"
 
 struct cop_sandbox_spec {
         const char *const *lower; /* borrowed, as all strings here; read-only layers, topmost first */
