@@ -154,7 +154,7 @@ void cop_channel_close(struct cop_channel *c)
         c->path_fd = cop_close(c->path_fd);
 }
 
-int cop_channel_send(struct cop_channel *c, const struct cop_request *r, struct cop_error *err)
+int cop_channel_send(struct cop_channel *c, const struct cop_kernel_request *r, struct cop_error *err)
 {
         size_t last = sizeof(r->frames) / sizeof(r->frames[0]) - 1;
 

@@ -56,7 +56,7 @@ int cop_channel_watch(struct cop_channel *c, struct cop_loop *loop, cop_io_fn fn
                       struct cop_error *err);
 void cop_channel_close(struct cop_channel *c);
 
-int cop_channel_send(struct cop_channel *c, const struct cop_request *r, struct cop_error *err);
+int cop_channel_send(struct cop_channel *c, const struct cop_kernel_request *r, struct cop_error *err);
 /* 1 = a message, 0 = none now, negative = the socket is of no use any more. */
 int cop_channel_receive(struct cop_channel *c, struct cop_received *ret);
 void cop_received_done(struct cop_received *r);

@@ -213,7 +213,7 @@ void cop_kernel_new_id(struct cop_kernel *k, char *ret, size_t size)
 int cop_kernel_send(struct cop_kernel *k, enum cop_channel_kind channel, const char *type, const char *msg_id,
                     json_t *parent, json_t *content, struct cop_error *err)
 {
-        _cleanup_(cop_kernel_request_done) struct cop_request request = {0};
+        _cleanup_(cop_kernel_request_done) struct cop_kernel_request request = {0};
         char id[COP_MESSAGE_ID_MAX];
 
         if (!content)

@@ -180,12 +180,12 @@ int cop_message_content(const struct cop_message *m, json_t **ret, bool *ret_rep
 
 /* -- sending ------------------------------------------------------------------------------------------------------- */
 
-void cop_kernel_request_done(struct cop_request *r)
+void cop_kernel_request_done(struct cop_kernel_request *r)
 {
         free(r->header);
         free(r->parent);
         free(r->content);
-        *r = (struct cop_request){0};
+        *r = (struct cop_kernel_request){0};
 }
 
 static struct cop_frame frame(const char *s)
@@ -194,9 +194,9 @@ static struct cop_frame frame(const char *s)
 }
 
 int cop_kernel_request_build(struct cop_signer *signer, const char *session, const char *msg_id, const char *type,
-                      json_t *parent, json_t *content, struct cop_request *ret, struct cop_error *err)
+                      json_t *parent, json_t *content, struct cop_kernel_request *ret, struct cop_error *err)
 {
-        struct cop_request r = {0};
+        struct cop_kernel_request r = {0};
         char date[COP_RFC3339_MAX];
 
         json_t *header = json_pack("{ss ss ss ss ss ss}", "msg_id", msg_id, "session", session, "username", "coppice",

@@ -60,14 +60,14 @@ int cop_message_content(const struct cop_message *m, json_t **ret, bool *ret_rep
 /* -- sending ------------------------------------------------------------------------------------------------------- */
 
 /* A request ready to be sent: <IDS|MSG> signature header parent metadata content. */
-struct cop_request {
+struct cop_kernel_request {
         char signature[COP_SIGNATURE_SIZE];
         char *header, *parent, *content; /* owned */
         struct cop_frame frames[6];      /* borrowed from the above */
 };
 
-void cop_kernel_request_done(struct cop_request *r);
+void cop_kernel_request_done(struct cop_kernel_request *r);
 
 /* msg_id, session and type are plain ASCII; parent is a header to answer or NULL; content is an object. */
 int cop_kernel_request_build(struct cop_signer *signer, const char *session, const char *msg_id, const char *type,
-                      json_t *parent, json_t *content, struct cop_request *ret, struct cop_error *err);
+                      json_t *parent, json_t *content, struct cop_kernel_request *ret, struct cop_error *err);
