@@ -5,6 +5,7 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "keeper/command.h"
+#include "keeper/keep.h"
 #include "sandbox/wire.h"
 
 static struct cop_call *find_call(struct cop_keep *k, uint32_t id, struct cop_call ***ret_at)
@@ -17,7 +18,8 @@ static struct cop_call *find_call(struct cop_keep *k, uint32_t id, struct cop_ca
         return NULL;
 }
 
-int cop_keep_call(struct cop_keep *k, struct cop_msg *m, uint32_t client_id, struct cop_command *spawning, struct cop_error *err)
+int cop_keep_call(struct cop_keep *k, struct cop_msg *m, uint32_t client_id, struct cop_command *spawning,
+                  struct cop_error *err)
 {
         struct cop_call *call, **at;
 
@@ -26,8 +28,8 @@ int cop_keep_call(struct cop_keep *k, struct cop_msg *m, uint32_t client_id, str
         if (m->failed)
                 return cop_error_errno(err, ENOMEM, "request to init");
         if (k->call_count >= COP_KEEP_CALLS_MAX)
-                return cop_error_set(err, EAGAIN, COP_ERR_too_many, "%d requests are under way in this sandbox; try again",
-                                     COP_KEEP_CALLS_MAX);
+                return cop_error_set(err, EAGAIN, COP_ERR_too_many,
+                                     "%d requests are under way in this sandbox; try again", COP_KEEP_CALLS_MAX);
         call = calloc(1, sizeof(*call));
         if (!call)
                 return cop_error_errno(err, ENOMEM, "request to init");

@@ -7,6 +7,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "keeper/command.h"
+#include "keeper/keep.h"
 #include "sandbox/wire.h"
 
 void cop_keep_reply(struct cop_keep *k, uint64_t client, uint32_t id, struct cop_msg *m)

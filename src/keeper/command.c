@@ -9,7 +9,7 @@
 #include "base/cleanup.h"
 #include "sandbox/wire.h"
 
-#define LOG_EVENT_GAP   (2 * USEC_PER_MSEC)
+#define LOG_EVENT_GAP (2 * USEC_PER_MSEC)
 #define LOG_MAX_DEFAULT (64ULL << 20)
 
 static struct cop_command *find_key(struct cop_keep *k, const char *key)
@@ -172,12 +172,14 @@ static int check_room(struct cop_keep *k, const char *key, struct cop_error *err
         if (find_key(k, key))
                 return cop_error_set(err, EEXIST, COP_ERR_in_use, "a command %s exists; FORGET it first", key);
         if (k->running_count >= COP_KEEP_RUNNING_MAX)
-                return cop_error_set(err, EAGAIN, COP_ERR_too_many, "%d commands run already; wait or end some", COP_KEEP_RUNNING_MAX);
+                return cop_error_set(err, EAGAIN, COP_ERR_too_many, "%d commands run already; wait or end some",
+                                     COP_KEEP_RUNNING_MAX);
         if (k->command_count >= COP_KEEP_COMMANDS_MAX)
-                return cop_error_set(err, EAGAIN, COP_ERR_too_many,
-                                     "%d commands are kept, running, ended or with children that hold their output; forget or "
-                                     "end some",
-                                     COP_KEEP_COMMANDS_MAX);
+                return cop_error_set(
+                        err, EAGAIN, COP_ERR_too_many,
+                        "%d commands are kept, running, ended or with children that hold their output; forget or "
+                        "end some",
+                        COP_KEEP_COMMANDS_MAX);
         return 0;
 }
 
@@ -377,11 +379,13 @@ void cop_keep_list(struct cop_keep *k, struct cop_msg *m)
 {
         struct cop_msg reply;
 
-        _Static_assert(COP_KEEP_COMMANDS_MAX * (sizeof(struct cop_wire_entry) + 8) + 64 < COP_MSG_MAX, "LIST fits a packet");
+        _Static_assert(COP_KEEP_COMMANDS_MAX * (sizeof(struct cop_wire_entry) + 8) + 64 < COP_MSG_MAX,
+                       "LIST fits a packet");
         cop_msg_init(&reply, COP_WIRE_REPLY, 0);
         for (struct cop_command *c = k->commands; c; c = c->next) {
                 struct cop_wire_entry e = {.pid = (uint64_t)c->pid,
-                                           .flags = (c->exited ? COP_ENTRY_EXITED : 0) | (cop_output_eof(c) ? COP_ENTRY_EOF : 0) |
+                                           .flags = (c->exited ? COP_ENTRY_EXITED : 0) |
+                                                    (cop_output_eof(c) ? COP_ENTRY_EOF : 0) |
                                                     (c->timed_out ? COP_ENTRY_TIMED_OUT : 0),
                                            .status = (unsigned)c->status,
                                            .stdout_bytes = c->out[0].bytes,

@@ -23,7 +23,7 @@ struct cop_command {
         struct cop_source *timer;
         struct cop_output out[2]; /* stdout, stderr */
         struct cop_logfile log;
-        usec_t log_event_next; /* monotonic; not before */
+        usec_t log_event_next;                 /* monotonic; not before */
         bool log_event, exit_event, eof_event; /* to be sent */
 };
 
@@ -47,7 +47,8 @@ void cop_keep_schedule_flush(struct cop_keep *k);
 
 /* output.c */
 /* Makes the pipe of stream i (0, 1); the write end is the caller's. */
-int cop_output_open(struct cop_command *c, unsigned i, uint32_t owner_uid, uint32_t owner_gid, int *ret_write_fd, struct cop_error *err);
+int cop_output_open(struct cop_command *c, unsigned i, uint32_t owner_uid, uint32_t owner_gid, int *ret_write_fd,
+                    struct cop_error *err);
 int cop_output_watch(struct cop_command *c, struct cop_error *err);
 /* Takes out what is in the pipes now, at most their capacity. */
 void cop_output_drain(struct cop_command *c);

@@ -9,9 +9,9 @@
 #include "keeper/link.h"
 #include "sandbox/sandbox.h"
 
-#define COP_KEEP_RUNNING_MAX  256  /* commands whose main process lives */
+#define COP_KEEP_RUNNING_MAX 256   /* commands whose main process lives */
 #define COP_KEEP_COMMANDS_MAX 1024 /* with the ended ones that were not forgotten, or whose pipes somebody holds */
-#define COP_KEEP_CALLS_MAX    512  /* requests under way at init */
+#define COP_KEEP_CALLS_MAX 512     /* requests under way at init */
 
 enum cop_keep_state {
         COP_KEEP_NEW,
@@ -23,9 +23,9 @@ enum cop_keep_state {
 
 struct cop_call {
         struct cop_call *next;
-        uint32_t id;             /* towards init */
-        uint32_t client_id;      /* of the client's request; 0 = nobody waits */
-        uint64_t client_number;  /* which client: a later one must not get the answer */
+        uint32_t id;                  /* towards init */
+        uint32_t client_id;           /* of the client's request; 0 = nobody waits */
+        uint64_t client_number;       /* which client: a later one must not get the answer */
         struct cop_command *spawning; /* borrowed; SPAWN only */
 };
 
@@ -84,6 +84,7 @@ void cop_keep_stats(struct cop_keep *k, struct cop_cgroup_stats *ret);
 /* calls.c: requests to init */
 extern const struct cop_link_calls cop_keep_init_calls;
 /* Sends m (emptied) to init with an id of its own.  client_id 0: nobody waits. */
-int cop_keep_call(struct cop_keep *k, struct cop_msg *m, uint32_t client_id, struct cop_command *spawning, struct cop_error *err);
+int cop_keep_call(struct cop_keep *k, struct cop_msg *m, uint32_t client_id, struct cop_command *spawning,
+                  struct cop_error *err);
 /* Every open call fails: init is gone. */
 void cop_keep_calls_fail(struct cop_keep *k, const struct cop_error *err);

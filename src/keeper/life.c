@@ -24,14 +24,15 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "keeper/command.h"
+#include "keeper/keep.h"
 #include "sandbox/wire.h"
 
-#define READY_TIMEOUT   (10 * USEC_PER_SEC)
-#define REMOVE_TIMEOUT  (5 * USEC_PER_SEC)
-#define STOP_POLL       (5 * USEC_PER_MSEC)
-#define NEW_IDLE_LIMIT  (30 * USEC_PER_SEC)
+#define READY_TIMEOUT (10 * USEC_PER_SEC)
+#define REMOVE_TIMEOUT (5 * USEC_PER_SEC)
+#define STOP_POLL (5 * USEC_PER_MSEC)
+#define NEW_IDLE_LIMIT (30 * USEC_PER_SEC)
 #define ENDED_IDLE_LIMIT (600 * USEC_PER_SEC)
-#define REPLY_TIMEOUT   (1 * USEC_PER_SEC)
+#define REPLY_TIMEOUT (1 * USEC_PER_SEC)
 
 /* -- small things ------------------------------------------------------------------------------------------------ */
 
@@ -113,7 +114,8 @@ static void finish_stop(struct cop_keep *k)
         cop_keep_reply(k, k->stop_client, k->stop_id, &m);
         if (!k->client || !cop_link_busy(k->client))
                 cop_loop_quit(k->loop, 0);
-        else if (cop_loop_add_timer(k->loop, cop_now(CLOCK_MONOTONIC) + REPLY_TIMEOUT, on_reply_late, k, NULL, NULL) < 0)
+        else if (cop_loop_add_timer(k->loop, cop_now(CLOCK_MONOTONIC) + REPLY_TIMEOUT, on_reply_late, k, NULL, NULL) <
+                 0)
                 cop_loop_quit(k->loop, 0);
 }
 
@@ -127,7 +129,8 @@ static void finish(struct cop_keep *k)
         cop_source_set_time(k->start_timer, USEC_INFINITY);
         k->sandbox = cop_sandbox_free(k->sandbox);
         k->init_pid = 0;
-        cop_error_set(&err, EPIPE, starting ? COP_ERR_start_failed : COP_ERR_sandbox_ended, "the sandbox ended: %s", k->reason);
+        cop_error_set(&err, EPIPE, starting ? COP_ERR_start_failed : COP_ERR_sandbox_ended, "the sandbox ended: %s",
+                      k->reason);
         cop_keep_calls_fail(k, &err);
         cop_keep_commands_killed(k);
         empty_ipc(k);
@@ -276,7 +279,8 @@ static void start_strings_done(struct start_strings *s)
         free(s->workdir);
 }
 
-static int need_str(const struct cop_msg *m, uint16_t tag, const char *name, bool optional, char **ret, struct cop_error *err)
+static int need_str(const struct cop_msg *m, uint16_t tag, const char *name, bool optional, char **ret,
+                    struct cop_error *err)
 {
         int r = cop_msg_get_str(m, tag, 0, ret);
 

@@ -102,8 +102,8 @@ static void on_io(struct cop_source *s, int fd, uint32_t revents, void *userdata
                 receive(link);
 }
 
-int cop_link_new(struct cop_loop *loop, int fd, const struct cop_link_calls *calls, void *userdata, struct cop_link **ret,
-                 struct cop_error *err)
+int cop_link_new(struct cop_loop *loop, int fd, const struct cop_link_calls *calls, void *userdata,
+                 struct cop_link **ret, struct cop_error *err)
 {
         struct cop_link *link = calloc(1, sizeof(*link));
         int r;

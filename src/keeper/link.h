@@ -18,8 +18,8 @@ struct cop_link_calls {
 };
 
 /* Takes fd over, also on failure; it is made non-blocking. */
-int cop_link_new(struct cop_loop *loop, int fd, const struct cop_link_calls *calls, void *userdata, struct cop_link **ret,
-                 struct cop_error *err);
+int cop_link_new(struct cop_loop *loop, int fd, const struct cop_link_calls *calls, void *userdata,
+                 struct cop_link **ret, struct cop_error *err);
 struct cop_link *cop_link_free(struct cop_link *link); /* takes NULL; returns NULL */
 
 /* Sends or queues; the message is emptied (descriptors included). */

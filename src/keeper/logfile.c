@@ -16,7 +16,8 @@ int cop_logfile_create(int dir_fd, const char *name, uint64_t max, struct cop_lo
         _cleanup_close_ int fd = openat(dir_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 
         if (fd < 0 && errno == EEXIST)
-                return cop_error_set(err, EEXIST, COP_ERR_in_use, "the log %s exists; choose another key or remove it", name);
+                return cop_error_set(err, EEXIST, COP_ERR_in_use, "the log %s exists; choose another key or remove it",
+                                     name);
         if (fd < 0)
                 return cop_error_errno(err, errno, "creating the log %s", name);
         if (write(fd, header, sizeof(header)) != sizeof(header)) {

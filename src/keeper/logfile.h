@@ -9,12 +9,12 @@
 #include "base/err.h"
 
 struct cop_logfile {
-        int fd;             /* owned; -EBADF once closed */
-        uint64_t size;      /* of the file */
-        uint64_t room;      /* bytes of output that may still be kept */
-        uint64_t dropped;   /* bytes of output not kept */
-        uint64_t mark_at;   /* offset of the mark's number; 0 = no mark yet */
-        bool mark_stale;    /* dropped has grown since the mark was written */
+        int fd;           /* owned; -EBADF once closed */
+        uint64_t size;    /* of the file */
+        uint64_t room;    /* bytes of output that may still be kept */
+        uint64_t dropped; /* bytes of output not kept */
+        uint64_t mark_at; /* offset of the mark's number; 0 = no mark yet */
+        bool mark_stale;  /* dropped has grown since the mark was written */
 };
 
 #define COP_LOGFILE_NULL ((struct cop_logfile){.fd = -EBADF})

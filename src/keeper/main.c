@@ -29,6 +29,7 @@
 #include "base/log.h"
 #include "base/parse.h"
 #include "keeper/command.h"
+#include "keeper/keep.h"
 
 #define TERM_GRACE (1 * USEC_PER_SEC)
 

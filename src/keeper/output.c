@@ -17,7 +17,7 @@
 
 #include "base/cleanup.h"
 
-#define READ_MAX  65536
+#define READ_MAX 65536
 #define PIPE_SIZE (1024 * 1024)
 
 static int null_fd = -EBADF; /* for splice; opened once, kept for the life of the process */
@@ -79,7 +79,8 @@ static void on_readable(struct cop_source *s, int fd, uint32_t revents, void *us
                 close_stream(c, i);
 }
 
-int cop_output_open(struct cop_command *c, unsigned i, uint32_t owner_uid, uint32_t owner_gid, int *ret_write_fd, struct cop_error *err)
+int cop_output_open(struct cop_command *c, unsigned i, uint32_t owner_uid, uint32_t owner_gid, int *ret_write_fd,
+                    struct cop_error *err)
 {
         int fds[2];
 
@@ -88,7 +89,8 @@ int cop_output_open(struct cop_command *c, unsigned i, uint32_t owner_uid, uint3
         c->out[i].fd = fds[0];
         fcntl(fds[1], F_SETPIPE_SZ, PIPE_SIZE); /* over the user's share of pipe memory it stays at 64 KiB */
         /* A program that opens /dev/stdout goes through the file system's checks: the pipe must belong to its user. */
-        if (fcntl(fds[0], F_SETFL, O_NONBLOCK) < 0 || fchown(fds[1], owner_uid, owner_gid) < 0 || fchmod(fds[1], 0622) < 0) {
+        if (fcntl(fds[0], F_SETFL, O_NONBLOCK) < 0 || fchown(fds[1], owner_uid, owner_gid) < 0 ||
+            fchmod(fds[1], 0622) < 0) {
                 int saved = errno;
                 close(fds[1]);
                 return cop_error_errno(err, saved, "output pipe");
@@ -100,7 +102,8 @@ int cop_output_open(struct cop_command *c, unsigned i, uint32_t owner_uid, uint3
 int cop_output_watch(struct cop_command *c, struct cop_error *err)
 {
         for (unsigned i = 0; i < 2; i++) {
-                int r = cop_loop_add_io(c->keep->loop, c->out[i].fd, EPOLLIN, on_readable, &c->out[i], &c->out[i].source, err);
+                int r = cop_loop_add_io(c->keep->loop, c->out[i].fd, EPOLLIN, on_readable, &c->out[i],
+                                        &c->out[i].source, err);
                 if (r < 0)
                         return r;
         }

@@ -26,8 +26,8 @@
 #include "sandbox/procfs.h"
 
 #define MOUNTINFO_MAX (4u << 20)
-#define STAT_MAX      65536
-#define CPU_PERIOD    100000 /* µs; the kernel's default */
+#define STAT_MAX 65536
+#define CPU_PERIOD 100000 /* µs; the kernel's default */
 
 static const char *const controller_names[COP_CG_MAX] = {"memory", "cpu", "cpuacct", "pids", "freezer", ""};
 
@@ -98,9 +98,10 @@ int cop_cgroup_detect(struct cop_cgroup_host *ret, struct cop_error *err)
                 cop_freep(&host.base[i]);
         if (!host.v2 && (!host.base[COP_CG_MEMORY] || !host.base[COP_CG_CPU] || !host.base[COP_CG_PIDS])) {
                 cop_cgroup_host_done(&host);
-                return cop_error_set(err, ENODEV, COP_ERR_unsupported,
-                                     "no cgroup hierarchy offers memory, cpu and pids; mount cgroup2 on /sys/fs/cgroup "
-                                     "(in a container: run it with its own cgroup namespace and delegated controllers)");
+                return cop_error_set(
+                        err, ENODEV, COP_ERR_unsupported,
+                        "no cgroup hierarchy offers memory, cpu and pids; mount cgroup2 on /sys/fs/cgroup "
+                        "(in a container: run it with its own cgroup namespace and delegated controllers)");
         }
         *ret = host;
         return 0;
@@ -169,7 +170,8 @@ static int open_own(struct cop_cgroup *cg, enum cop_controller c, struct cop_err
         return 0;
 }
 
-int cop_cgroup_create(const struct cop_cgroup_host *host, const char *name, struct cop_cgroup *ret, struct cop_error *err)
+int cop_cgroup_create(const struct cop_cgroup_host *host, const char *name, struct cop_cgroup *ret,
+                      struct cop_error *err)
 {
         struct cop_cgroup cg = COP_CGROUP_NULL;
         int r = 0;
@@ -261,7 +263,8 @@ static int limit_memory(struct cop_cgroup *cg, uint64_t max, struct cop_error *e
         else
                 strcpy(text, cg->v2 ? "max" : "-1");
         if (cg->v2) {
-                cop_write_kernel_file(fd, "memory.swap.max", max ? "0" : "max", NULL); /* absent without swap accounting */
+                cop_write_kernel_file(fd, "memory.swap.max", max ? "0" : "max",
+                                      NULL); /* absent without swap accounting */
                 return cop_write_kernel_file(fd, "memory.max", text, err);
         }
         /* memsw (memory + swap) may never be below the memory limit: raise it first, set it exactly after. */
@@ -311,7 +314,8 @@ int cop_cgroup_add(struct cop_cgroup *cg, pid_t pid, bool skip_unified, struct c
                         continue;
                 int r = write_number(cg->fd[c], "cgroup.procs", (uint64_t)pid, err);
                 if (r < 0)
-                        return cop_error_wrap(err, r, "moving a process into the %s cgroup %s", controller_names[c], cg->name);
+                        return cop_error_wrap(err, r, "moving a process into the %s cgroup %s", controller_names[c],
+                                              cg->name);
         }
         return 0;
 }
@@ -352,7 +356,8 @@ int cop_cgroup_stats(struct cop_cgroup *cg, struct cop_cgroup_stats *ret, struct
                 s.memory_max = 0;
         s.oom_kills = read_keyed(memory, cg->v2 ? "memory.events" : "memory.oom_control", "oom_kill");
         if (cpu >= 0)
-                s.cpu_usec = cg->v2 ? read_keyed(cpu, "cpu.stat", "usage_usec") : read_number(cpu, "cpuacct.usage") / 1000;
+                s.cpu_usec =
+                        cg->v2 ? read_keyed(cpu, "cpu.stat", "usage_usec") : read_number(cpu, "cpuacct.usage") / 1000;
         s.pids = read_number(fd_of(cg, COP_CG_PIDS), "pids.current");
         *ret = s;
         return 0;
@@ -390,6 +395,7 @@ int cop_cgroup_freeze(struct cop_cgroup *cg, bool frozen, struct cop_error *err)
         if (cg->fd[COP_CG_UNIFIED] >= 0)
                 return cop_write_kernel_file(cg->fd[COP_CG_UNIFIED], "cgroup.freeze", frozen ? "1" : "0", err);
         if (cg->fd[COP_CG_FREEZER] >= 0)
-                return cop_write_kernel_file(cg->fd[COP_CG_FREEZER], "freezer.state", frozen ? "FROZEN" : "THAWED", err);
+                return cop_write_kernel_file(cg->fd[COP_CG_FREEZER], "freezer.state", frozen ? "FROZEN" : "THAWED",
+                                             err);
         return cop_error_set(err, ENODEV, COP_ERR_unsupported, "no cgroup freezer for %s; mount cgroup2", cg->name);
 }

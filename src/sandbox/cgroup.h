@@ -49,8 +49,8 @@ struct cop_cgroup_stats {
         uint64_t pids;
 };
 
-#define COP_CGROUP_NULL                                                                              \
-        ((struct cop_cgroup){.base_fd = {-EBADF, -EBADF, -EBADF, -EBADF, -EBADF, -EBADF},            \
+#define COP_CGROUP_NULL                                                                   \
+        ((struct cop_cgroup){.base_fd = {-EBADF, -EBADF, -EBADF, -EBADF, -EBADF, -EBADF}, \
                              .fd = {-EBADF, -EBADF, -EBADF, -EBADF, -EBADF, -EBADF}})
 
 /* Finds the hierarchies.  unsupported when memory, cpu or pids is nowhere. */
@@ -59,7 +59,8 @@ void cop_cgroup_host_done(struct cop_cgroup_host *host);
 
 /* Makes the folders; a stale cgroup of this name (its keeper was killed) is emptied and replaced.  On failure nothing is
  * left behind. */
-int cop_cgroup_create(const struct cop_cgroup_host *host, const char *name, struct cop_cgroup *ret, struct cop_error *err);
+int cop_cgroup_create(const struct cop_cgroup_host *host, const char *name, struct cop_cgroup *ret,
+                      struct cop_error *err);
 /* Closes the descriptors; the cgroup stays. */
 void cop_cgroup_done(struct cop_cgroup *cg);
 

@@ -39,8 +39,8 @@ static void add_rule(scmp_filter_ctx ctx, const struct cop_seccomp_rule *rule)
                                                 .op = (enum scmp_compare)rule->args[n].op,
                                                 .datum_a = rule->args[n].a,
                                                 .datum_b = rule->args[n].b};
-        int r = seccomp_rule_add_array(ctx, rule->allow ? SCMP_ACT_ALLOW : SCMP_ACT_ERRNO((unsigned)rule->errnum), number, n,
-                                       args);
+        int r = seccomp_rule_add_array(ctx, rule->allow ? SCMP_ACT_ALLOW : SCMP_ACT_ERRNO((unsigned)rule->errnum),
+                                       number, n, args);
         if (r < 0)
                 die(rule->name, r);
 }

@@ -9,7 +9,7 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 
-#define MARK      "# coppice"
+#define MARK "# coppice"
 #define HOSTS_MAX (256 * 1024)
 
 char *cop_hosts_text(const char *old, const char *hostname, int *ret_changed)
@@ -40,7 +40,9 @@ static int rewrite(const char *path, const char *text, struct cop_error *err)
         _cleanup_close_ int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
 
         if (fd < 0)
-                return errno == ENOSPC || errno == EDQUOT ? cop_error_errno(err, errno, "writing %s in the sandbox", path) : 0;
+                return errno == ENOSPC || errno == EDQUOT
+                               ? cop_error_errno(err, errno, "writing %s in the sandbox", path)
+                               : 0;
         int r = cop_write_all(fd, text, strlen(text));
         return r < 0 ? cop_error_errno(err, r, "writing %s in the sandbox", path) : 0;
 }

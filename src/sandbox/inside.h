@@ -20,7 +20,7 @@ struct cop_inside {
 };
 
 /* One byte each; a failure of the child is a struct cop_error instead. */
-#define COP_SYNC_MAPPED  'm' /* parent: the ids are mapped, mount */
+#define COP_SYNC_MAPPED 'm'  /* parent: the ids are mapped, mount */
 #define COP_SYNC_MOUNTED 'd' /* child: done */
 #define COP_SYNC_EXECUTE 'x' /* parent: you are in the cgroup, go */
 

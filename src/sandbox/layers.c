@@ -13,9 +13,8 @@
 int cop_mount_clone(const char *path, uint64_t flags, struct cop_error *err)
 {
         _cleanup_close_ int fd = sys_open_tree(AT_FDCWD, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
-        struct mount_attr attr = {.attr_set = MOUNT_ATTR_NOATIME | flags,
-                                  .attr_clr = MOUNT_ATTR__ATIME,
-                                  .propagation = MS_PRIVATE};
+        struct mount_attr attr = {
+                .attr_set = MOUNT_ATTR_NOATIME | flags, .attr_clr = MOUNT_ATTR__ATIME, .propagation = MS_PRIVATE};
 
         if (fd < 0)
                 return cop_error_errno(err, errno, "opening %s", path);
@@ -31,13 +30,15 @@ int cop_mount_idmap(int mnt_fd, int userns_fd, const char *what, struct cop_erro
         if (sys_mount_setattr(mnt_fd, "", AT_EMPTY_PATH, &attr) == 0)
                 return 0;
         if (errno == EINVAL)
-                return cop_error_set(err, EINVAL, COP_ERR_unsupported,
-                                     "%s is on a filesystem without id-mapped mounts; put COPPICE_HOME on ext4, xfs, btrfs "
-                                     "or tmpfs and use Linux 5.19 or newer (see coppice doctor)",
-                                     what);
+                return cop_error_set(
+                        err, EINVAL, COP_ERR_unsupported,
+                        "%s is on a filesystem without id-mapped mounts; put COPPICE_HOME on ext4, xfs, btrfs "
+                        "or tmpfs and use Linux 5.19 or newer (see coppice doctor)",
+                        what);
         if (errno == EPERM)
                 return cop_error_set(err, EPERM, COP_ERR_unsupported,
-                                     "not allowed to map the ids of %s; coppice-keeper needs CAP_SYS_ADMIN on the host", what);
+                                     "not allowed to map the ids of %s; coppice-keeper needs CAP_SYS_ADMIN on the host",
+                                     what);
         return cop_error_errno(err, errno, "mapping the ids of %s", what);
 }
 
@@ -61,10 +62,11 @@ int cop_check_private(const char *path, bool itself, struct cop_error *err)
                 if (!(above.st_mode & S_IXOTH))
                         return 0;
                 if (above.st_dev == st.st_dev && above.st_ino == st.st_ino)
-                        return cop_error_set(err, EACCES, COP_ERR_start_failed,
-                                             "every user of this host can reach %s, where a sandbox may leave setuid programs; "
-                                             "chmod 700 the folder of COPPICE_HOME",
-                                             path);
+                        return cop_error_set(
+                                err, EACCES, COP_ERR_start_failed,
+                                "every user of this host can reach %s, where a sandbox may leave setuid programs; "
+                                "chmod 700 the folder of COPPICE_HOME",
+                                path);
                 st = above;
         }
 }
@@ -94,8 +96,8 @@ int cop_layers_open(const char *const *lower, size_t lower_count, const char *up
         if (r < 0)
                 return r;
         if (lower_count == 0 || lower_count > COP_LAYERS_MAX)
-                return cop_error_set(err, EINVAL, COP_ERR_bad_request, "%zu layers; between 1 and %d are possible", lower_count,
-                                     COP_LAYERS_MAX);
+                return cop_error_set(err, EINVAL, COP_ERR_bad_request, "%zu layers; between 1 and %d are possible",
+                                     lower_count, COP_LAYERS_MAX);
         layers.lower_fds = calloc(lower_count, sizeof(int));
         if (!layers.lower_fds)
                 return cop_error_errno(err, ENOMEM, "layers");
@@ -173,7 +175,8 @@ int cop_layers_mount(const struct cop_layers *layers, struct cop_error *err)
         if (cop_buf_adds(&options, ",upperdir=rw/upper,workdir=rw/work,userxattr") < 0)
                 return cop_error_errno(err, E2BIG, "overlay options of %zu layers", layers->lower_count);
         if (mkdir("root", 0755) < 0 || mount("overlay", "root", "overlay", 0, options.data) < 0 || chdir("root") < 0)
-                return cop_error_errno(err, errno, "mounting the overlay of %zu layers (needs Linux 5.19; see coppice doctor)",
+                return cop_error_errno(err, errno,
+                                       "mounting the overlay of %zu layers (needs Linux 5.19; see coppice doctor)",
                                        layers->lower_count);
         return 0;
 }

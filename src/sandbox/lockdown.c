@@ -15,12 +15,12 @@
 #include "base/cleanup.h"
 
 static const struct sock_filter filter[] = {
-#include "seccomp-filter.inc" /* made at build time by gen-seccomp */
+#include <seccomp-filter.inc> /* made at build time by gen-seccomp */
 };
 
 /* Every one of these acts only on objects that the sandbox's user namespace owns. */
 static const int allowed_caps[] = {
-        CAP_CHOWN,  CAP_DAC_OVERRIDE, CAP_FOWNER,  CAP_FSETID,  CAP_KILL,    CAP_SETGID,
+        CAP_CHOWN,  CAP_DAC_OVERRIDE, CAP_FOWNER,  CAP_FSETID,           CAP_KILL,       CAP_SETGID,
         CAP_SETUID, CAP_SETPCAP,      CAP_SETFCAP, CAP_NET_BIND_SERVICE, CAP_SYS_CHROOT,
 };
 
@@ -59,7 +59,8 @@ int cop_lockdown_seccomp(struct cop_error *err)
         struct sock_fprog program = {.len = ELEMENTSOF(filter), .filter = (struct sock_filter *)filter};
 
         if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) < 0)
-                return cop_error_errno(err, errno, "installing the system call filter (kernel without CONFIG_SECCOMP_FILTER?)");
+                return cop_error_errno(err, errno,
+                                       "installing the system call filter (kernel without CONFIG_SECCOMP_FILTER?)");
         return 0;
 }
 

@@ -26,12 +26,16 @@
 static const char *const device_names[] = {"null", "zero", "full", "random", "urandom", "tty"};
 
 static const char *const masked[] = {
-        "/proc/acpi",         "/proc/asound",     "/proc/bus",           "/proc/driver",     "/proc/dynamic_debug",
-        "/proc/fs",           "/proc/interrupts", "/proc/iomem",         "/proc/ioports",    "/proc/irq",
-        "/proc/kallsyms",     "/proc/kcore",      "/proc/key-users",     "/proc/keys",       "/proc/kmsg",
-        "/proc/kpagecgroup",  "/proc/kpagecount", "/proc/kpageflags",    "/proc/latency_stats", "/proc/modules",
-        "/proc/mtrr",         "/proc/pressure",   "/proc/sched_debug",   "/proc/scsi",       "/proc/slabinfo",
-        "/proc/sysrq-trigger", "/proc/timer_list", "/proc/vmallocinfo",
+        "/proc/acpi",          "/proc/asound",        "/proc/bus",
+        "/proc/driver",        "/proc/dynamic_debug", "/proc/fs",
+        "/proc/interrupts",    "/proc/iomem",         "/proc/ioports",
+        "/proc/irq",           "/proc/kallsyms",      "/proc/kcore",
+        "/proc/key-users",     "/proc/keys",          "/proc/kmsg",
+        "/proc/kpagecgroup",   "/proc/kpagecount",    "/proc/kpageflags",
+        "/proc/latency_stats", "/proc/modules",       "/proc/mtrr",
+        "/proc/pressure",      "/proc/sched_debug",   "/proc/scsi",
+        "/proc/slabinfo",      "/proc/sysrq-trigger", "/proc/timer_list",
+        "/proc/vmallocinfo",
 };
 
 static const char *const read_only[] = {"/proc/sys"};
@@ -67,11 +71,12 @@ static int mount_fs(const char *type, const char *path, unsigned long flags, con
         if (r < 0)
                 return r;
         if (mount(type, path, type, flags, options) < 0)
-                return cop_error_errno(err, errno, "mounting %s on %s in the sandbox%s", type, path,
-                                       strcmp(type, "proc") == 0 && errno == EPERM
-                                               ? " (parts of the host's /proc are hidden, as in a container: run Coppice where "
-                                                 "/proc is whole)"
-                                               : "");
+                return cop_error_errno(
+                        err, errno, "mounting %s on %s in the sandbox%s", type, path,
+                        strcmp(type, "proc") == 0 && errno == EPERM
+                                ? " (parts of the host's /proc are hidden, as in a container: run Coppice where "
+                                  "/proc is whole)"
+                                : "");
         return 0;
 }
 
@@ -103,7 +108,8 @@ static int mount_dev(const int fds[static ELEMENTSOF(device_names)], uint64_t sh
                 if (symlink(dev_links[i].target, dev_links[i].name) < 0)
                         r = cop_error_errno(err, errno, "linking %s", dev_links[i].name);
         if (r == 0) /* gid 5 is tty on Debian and everywhere else */
-                r = mount_fs("devpts", "/dev/pts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620,gid=5", err);
+                r = mount_fs("devpts", "/dev/pts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620,gid=5",
+                             err);
         if (shm_max)
                 snprintf(options, sizeof(options), "mode=1777,size=%llu", (unsigned long long)shm_max);
         else
@@ -116,7 +122,8 @@ static int mount_dev(const int fds[static ELEMENTSOF(device_names)], uint64_t sh
 /* Covers path with a clone of the mount at source, read-only.  A missing path needs no mask. */
 static int cover(const char *source, const char *path, struct cop_error *err)
 {
-        struct mount_attr attr = {.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC};
+        struct mount_attr attr = {.attr_set =
+                                          MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC};
         _cleanup_close_ int fd = sys_open_tree(AT_FDCWD, source, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
 
         if (fd < 0 && errno == ENOENT)
@@ -185,7 +192,8 @@ static int mount_run(int ipc_fd, struct cop_error *err)
 static int pivot(struct cop_error *err)
 {
         if (syscall(SYS_pivot_root, ".", ".") < 0)
-                return cop_error_errno(err, errno, "pivot_root (is the host's root an initramfs? it must be a real mount)");
+                return cop_error_errno(err, errno,
+                                       "pivot_root (is the host's root an initramfs? it must be a real mount)");
         return 0;
 }
 
@@ -232,7 +240,8 @@ int cop_mounts_setup(const struct cop_mount_sources *sources, struct cop_error *
                 r = mount_proc(err);
         if (r == 0)
                 r = mount_run(sources->ipc_fd, err);
-        if (r == 0 && mount(NULL, "/sys", NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0)
+        if (r == 0 &&
+            mount(NULL, "/sys", NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0)
                 r = cop_error_errno(err, errno, "making /sys read-only");
         if (r == 0)
                 r = leave_old_root(err);

@@ -6,9 +6,9 @@
 #include "base/err.h"
 
 struct cop_mount_sources {
-        int ipc_fd;        /* borrowed; detached mount that appears at /run/coppice; negative: none */
-        int cpu_fd;        /* borrowed; detached mount of /sys/devices/system/cpu; negative: none */
-        uint64_t shm_max;  /* bytes of /dev/shm; 0 = half of the machine's memory */
+        int ipc_fd;       /* borrowed; detached mount that appears at /run/coppice; negative: none */
+        int cpu_fd;       /* borrowed; detached mount of /sys/devices/system/cpu; negative: none */
+        uint64_t shm_max; /* bytes of /dev/shm; 0 = half of the machine's memory */
         const char *hostname;
 };
 

@@ -31,7 +31,7 @@
 #include "sandbox/userns.h"
 
 #define TRIAL_UID_BASE 1000000000u
-#define TRIAL_SECONDS  5
+#define TRIAL_SECONDS 5
 
 struct list {
         struct cop_probe_result *results;
@@ -64,7 +64,8 @@ static void probe_kernel(struct list *l)
 
         uname(&u);
         bool ok = sscanf(u.release, "%u.%u", &major, &minor) == 2 && (major > 5 || (major == 5 && minor >= 19));
-        add(l, "kernel", ok, true, "run Linux 5.19 or newer (overlays over id-mapped layers)", "Linux %s on %s", u.release, u.machine);
+        add(l, "kernel", ok, true, "run Linux 5.19 or newer (overlays over id-mapped layers)", "Linux %s on %s",
+            u.release, u.machine);
 }
 
 static void probe_privilege(struct list *l)
@@ -79,14 +80,15 @@ static void probe_privilege(struct list *l)
         }
         bool admin = caps & (1ULL << 21);
         add(l, "privilege", geteuid() == 0 && admin, true,
-            "run coppiced as root with CAP_SYS_ADMIN (in a container: --privileged, or a virtual machine)", "uid %u, %s CAP_SYS_ADMIN",
-            (unsigned)geteuid(), admin ? "with" : "without");
+            "run coppiced as root with CAP_SYS_ADMIN (in a container: --privileged, or a virtual machine)",
+            "uid %u, %s CAP_SYS_ADMIN", (unsigned)geteuid(), admin ? "with" : "without");
 }
 
 static void probe_cgroup(struct list *l)
 {
-        static const char remedy[] = "mount cgroup2 on /sys/fs/cgroup with the memory, cpu and pids controllers, or set "
-                                     "COPPICE_CGROUP to a cgroup that is delegated to coppiced (systemd: Delegate=yes)";
+        static const char remedy[] =
+                "mount cgroup2 on /sys/fs/cgroup with the memory, cpu and pids controllers, or set "
+                "COPPICE_CGROUP to a cgroup that is delegated to coppiced (systemd: Delegate=yes)";
         const struct cop_limits limits = {.memory_max = 64 << 20, .cpu_milli = 500, .pids_max = 10};
         struct cop_cgroup cg = COP_CGROUP_NULL;
         struct cop_cgroup_host host = {0};
@@ -105,7 +107,8 @@ static void probe_cgroup(struct list *l)
                 struct cop_probe_result *result = &l->results[l->count - 1];
                 snprintf(result->detail, sizeof(result->detail), "version %d, below %s", host.v2 ? 2 : 1, base);
                 bool freeze = cg.fd[COP_CG_UNIFIED] >= 0 || cg.fd[COP_CG_FREEZER] >= 0;
-                add(l, "cgroup_freezer", freeze, false, "mount cgroup2, for suspending sandboxes", "%s", freeze ? "there" : "none");
+                add(l, "cgroup_freezer", freeze, false, "mount cgroup2, for suspending sandboxes", "%s",
+                    freeze ? "there" : "none");
         }
         cop_cgroup_remove(&cg);
         cop_cgroup_done(&cg);
@@ -117,8 +120,9 @@ static void probe_files(struct list *l)
         struct rlimit limit = {0};
 
         getrlimit(RLIMIT_NOFILE, &limit);
-        add(l, "open_files", limit.rlim_max >= 4096, false, "raise the hard limit of open files (systemd: LimitNOFILE=65536)",
-            "hard limit %llu", (unsigned long long)limit.rlim_max);
+        add(l, "open_files", limit.rlim_max >= 4096, false,
+            "raise the hard limit of open files (systemd: LimitNOFILE=65536)", "hard limit %llu",
+            (unsigned long long)limit.rlim_max);
 }
 
 /* -- the trial --------------------------------------------------------------------------------------------------- */
@@ -129,14 +133,17 @@ static const struct {
         const char *name, *good, *remedy;
 } steps[STEP_MAX] = {
         [STEP_IDS] = {"user_namespaces", "a user namespace with 65536 ids",
-                      "sysctl -w user.max_user_namespaces=15000; on Debian and Ubuntu also kernel.unprivileged_userns_clone=1 and "
+                      "sysctl -w user.max_user_namespaces=15000; on Debian and Ubuntu also "
+                      "kernel.unprivileged_userns_clone=1 and "
                       "kernel.apparmor_restrict_unprivileged_userns=0"},
         [STEP_NETWORK] = {"loopback", "a network namespace with its loopback up", "use a kernel with CONFIG_NET_NS"},
         [STEP_OVERLAY] = {"overlay", "overlayfs over id-mapped layers, inside a user namespace",
-                          "use Linux 5.19 or newer with overlayfs; COPPICE_HOME on ext4, xfs or btrfs, not on an overlay or NFS"},
+                          "use Linux 5.19 or newer with overlayfs; COPPICE_HOME on ext4, xfs or btrfs, not on an "
+                          "overlay or NFS"},
         [STEP_MOUNTS] = {"mounts", "proc, devpts and tmpfs inside, host root detached",
                          "run Coppice where /proc is not masked and the root is a real mount (not inside a container)"},
-        [STEP_CAPS] = {"capabilities", "the bounding set can be reduced", "do not start coppiced with securebits locked"},
+        [STEP_CAPS] = {"capabilities", "the bounding set can be reduced",
+                       "do not start coppiced with securebits locked"},
         [STEP_SECCOMP] = {"seccomp", "the system call filter loads", "use a kernel with CONFIG_SECCOMP_FILTER"},
 };
 
@@ -231,8 +238,9 @@ static void run_trial(struct list *l, const char *lower, const char *upper)
                 add(l, "user_namespaces", false, true, steps[STEP_IDS].remedy, "%s", err.message);
         if (userns_fd >= 0) {
                 int r = cop_layers_idmap(&layers, userns_fd, &err);
-                add(l, "idmapped_mounts", r == 0, true, "put COPPICE_HOME on ext4, xfs, btrfs or tmpfs and use Linux 5.19 or newer",
-                    "%s", r == 0 ? "the filesystem of COPPICE_HOME can map ids" : err.message);
+                add(l, "idmapped_mounts", r == 0, true,
+                    "put COPPICE_HOME on ext4, xfs, btrfs or tmpfs and use Linux 5.19 or newer", "%s",
+                    r == 0 ? "the filesystem of COPPICE_HOME can map ids" : err.message);
                 if (r == 0 && send(fds[0], "m", 1, MSG_NOSIGNAL) == 1)
                         read_reports(l, fds[0]);
         }
@@ -254,8 +262,8 @@ static void probe_trial(struct list *l, const char *home)
         char path[2][4200];
 
         if (asprintf(&dir, "%s/probe-XXXXXX", home ? home : "/tmp") < 0 || !mkdtemp(dir)) {
-                add(l, "home", false, true, "choose a writable COPPICE_HOME", "no folder can be made in %s: %s", home ? home : "/tmp",
-                    strerror(errno));
+                add(l, "home", false, true, "choose a writable COPPICE_HOME", "no folder can be made in %s: %s",
+                    home ? home : "/tmp", strerror(errno));
                 return;
         }
         for (size_t i = 1; i < ELEMENTSOF(dirs); i++)

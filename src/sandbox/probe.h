@@ -7,9 +7,9 @@
 struct cop_probe_result {
         const char *name; /* "kernel", "user_namespaces", … */
         bool ok;
-        bool needed;         /* without it no sandbox starts; else some feature is missing */
-        char detail[300];    /* what was found */
-        const char *remedy;  /* what to do; NULL when ok */
+        bool needed;        /* without it no sandbox starts; else some feature is missing */
+        char detail[300];   /* what was found */
+        const char *remedy; /* what to do; NULL when ok */
 };
 
 #define COP_PROBE_MAX 16

@@ -43,7 +43,7 @@
 #include "sandbox/userns.h"
 
 #define START_TIMEOUT_MSEC 10000
-#define CPU_TOPOLOGY       "/sys/devices/system/cpu"
+#define CPU_TOPOLOGY "/sys/devices/system/cpu"
 
 struct cop_sandbox {
         pid_t pid;      /* 0 = not started or reaped */
@@ -80,10 +80,11 @@ static int check_spec(const struct cop_sandbox_spec *spec, struct cop_error *err
         if (!spec->upper || !spec->cgroup || !spec->init_path)
                 return cop_error_set(err, EINVAL, COP_ERR_bad_request, "upper, cgroup and init_path are needed");
         if (spec->default_uid >= COP_SANDBOX_IDS || spec->default_gid >= COP_SANDBOX_IDS)
-                return cop_error_set(err, EINVAL, COP_ERR_bad_request, "default user %u:%u is over %u", spec->default_uid,
-                                     spec->default_gid, COP_SANDBOX_IDS - 1);
+                return cop_error_set(err, EINVAL, COP_ERR_bad_request, "default user %u:%u is over %u",
+                                     spec->default_uid, spec->default_gid, COP_SANDBOX_IDS - 1);
         if (spec->workdir && spec->workdir[0] != '/')
-                return cop_error_set(err, EINVAL, COP_ERR_bad_request, "the working folder %s is not absolute", spec->workdir);
+                return cop_error_set(err, EINVAL, COP_ERR_bad_request, "the working folder %s is not absolute",
+                                     spec->workdir);
         if (spec->hostname && strlen(spec->hostname) > 63)
                 return cop_error_set(err, EINVAL, COP_ERR_bad_request, "the hostname is longer than 63 characters");
         return 0;
@@ -111,10 +112,12 @@ static int open_sources(struct start *s, struct cop_error *err)
                 r = cop_check_private(spec->ipc, false, err);
         if (r == 0 && (s->init_fd = cop_mount_clone(spec->init_path, MOUNT_ATTR_RDONLY, err)) < 0)
                 r = s->init_fd;
-        if (r == 0 && spec->ipc && (s->ipc_fd = cop_mount_clone(spec->ipc, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, err)) < 0)
+        if (r == 0 && spec->ipc &&
+            (s->ipc_fd = cop_mount_clone(spec->ipc, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, err)) < 0)
                 r = s->ipc_fd;
         if (r == 0) /* a host without it is fine */
-                s->cpu_fd = cop_mount_clone(CPU_TOPOLOGY, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, NULL);
+                s->cpu_fd =
+                        cop_mount_clone(CPU_TOPOLOGY, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, NULL);
         return r;
 }
 
@@ -176,17 +179,19 @@ static int hear(struct start *s, char wanted, struct cop_error *err)
                 r = now >= deadline ? 0 : poll(&p, 1, (int)((deadline - now) / USEC_PER_MSEC) + 1);
         } while (r < 0 && errno == EINTR);
         if (r <= 0)
-                return cop_error_set(err, ETIMEDOUT, COP_ERR_start_failed, "setting up the sandbox took longer than %d s",
-                                     START_TIMEOUT_MSEC / 1000);
+                return cop_error_set(err, ETIMEDOUT, COP_ERR_start_failed,
+                                     "setting up the sandbox took longer than %d s", START_TIMEOUT_MSEC / 1000);
         ssize_t n = recv(s->sync_fd, &report, sizeof(report), 0);
         if (n == sizeof(report)) { /* still our own code that wrote it: nothing foreign has run in the child */
                 report.message[sizeof(report.message) - 1] = '\0';
-                return cop_error_set(err, report.errnum, report.code == COP_ERR_io_error ? COP_ERR_start_failed : report.code,
-                                     "%s", report.message);
+                return cop_error_set(err, report.errnum,
+                                     report.code == COP_ERR_io_error ? COP_ERR_start_failed : report.code, "%s",
+                                     report.message);
         }
         if (wanted ? n == 1 && *(char *)&report == wanted : n == 0)
                 return 0;
-        return cop_error_set(err, EPIPE, COP_ERR_start_failed, "the first process of the sandbox died while it was set up");
+        return cop_error_set(err, EPIPE, COP_ERR_start_failed,
+                             "the first process of the sandbox died while it was set up");
 }
 
 static int run_start(struct cop_sandbox *sb, struct start *s, struct cop_error *err)
@@ -222,8 +227,14 @@ static int make_cgroup(struct cop_sandbox *sb, const struct cop_sandbox_spec *sp
 
 int cop_sandbox_start(const struct cop_sandbox_spec *spec, struct cop_sandbox **ret, struct cop_error *err)
 {
-        struct start s = {.spec = spec, .layers = COP_LAYERS_NULL, .ipc_fd = -EBADF, .cpu_fd = -EBADF, .init_fd = -EBADF,
-                          .sync_fd = -EBADF, .child_sync_fd = -EBADF, .child_control_fd = -EBADF};
+        struct start s = {.spec = spec,
+                          .layers = COP_LAYERS_NULL,
+                          .ipc_fd = -EBADF,
+                          .cpu_fd = -EBADF,
+                          .init_fd = -EBADF,
+                          .sync_fd = -EBADF,
+                          .child_sync_fd = -EBADF,
+                          .child_control_fd = -EBADF};
         struct cop_sandbox *sb = calloc(1, sizeof(*sb));
         int r = check_spec(spec, err);
 

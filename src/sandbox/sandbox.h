@@ -22,10 +22,10 @@ struct cop_sandbox_spec {
         const char *cgroup;   /* name below the coppice cgroup */
         uint32_t uid_base;    /* >= 65536 */
         struct cop_limits limits;
-        uint64_t nofile;       /* 0 = the default */
+        uint64_t nofile;                   /* 0 = the default */
         uint32_t default_uid, default_gid; /* of commands and file operations that name no user */
-        const char *workdir;   /* default folder inside, absolute; NULL = init's own default */
-        const char *init_path; /* host path of coppice-init */
+        const char *workdir;               /* default folder inside, absolute; NULL = init's own default */
+        const char *init_path;             /* host path of coppice-init */
 };
 
 struct cop_sandbox;
@@ -34,8 +34,8 @@ struct cop_sandbox;
  * milliseconds, at most 10 s.  On failure nothing is left.  Errors: start_failed, unsupported, bad_request, disk_full… */
 int cop_sandbox_start(const struct cop_sandbox_spec *spec, struct cop_sandbox **ret, struct cop_error *err);
 
-pid_t cop_sandbox_pid(const struct cop_sandbox *sb);     /* host pid of init; to be reaped by the caller */
-int cop_sandbox_control_fd(const struct cop_sandbox *sb); /* borrowed; SOCK_SEQPACKET to init, non-blocking */
+pid_t cop_sandbox_pid(const struct cop_sandbox *sb);           /* host pid of init; to be reaped by the caller */
+int cop_sandbox_control_fd(const struct cop_sandbox *sb);      /* borrowed; SOCK_SEQPACKET to init, non-blocking */
 struct cop_cgroup *cop_sandbox_cgroup(struct cop_sandbox *sb); /* borrowed */
 
 /* SIGKILL to init and with it, by the end of the pid namespace, to everything inside.  Returns at once. */

@@ -22,14 +22,35 @@
         (CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET)
 #define WORD 0xffffffffu /* the kernel looks at 32 bits of these arguments only: compare no more */
 
-#define ALLOW(call)        {.name = #call, .allow = 1}
-#define ALLOW_NEW(call, n) {.name = #call, .number = (n), .allow = 1}
-#define DENY(call)         {.name = #call, .errnum = EPERM}
-#define DENY_NEW(call, n)  {.name = #call, .number = (n), .errnum = EPERM}
-#define MASKED(i, mask, value) {.arg = (i), .op = SCMP_CMP_MASKED_EQ, .a = (mask), .b = (value)}
-#define IS(i, value)       MASKED(i, WORD, value)
-#define ALLOW_IF(call, ...)       {.name = #call, .allow = 1, .args = {__VA_ARGS__}}
-#define DENY_IF(call, errno_, ...) {.name = #call, .errnum = (errno_), .args = {__VA_ARGS__}}
+#define ALLOW(call)                       \
+        {                                 \
+                .name = #call, .allow = 1 \
+        }
+#define ALLOW_NEW(call, n)                               \
+        {                                                \
+                .name = #call, .number = (n), .allow = 1 \
+        }
+#define DENY(call)                             \
+        {                                      \
+                .name = #call, .errnum = EPERM \
+        }
+#define DENY_NEW(call, n)                                     \
+        {                                                     \
+                .name = #call, .number = (n), .errnum = EPERM \
+        }
+#define MASKED(i, mask, value)                                                  \
+        {                                                                       \
+                .arg = (i), .op = SCMP_CMP_MASKED_EQ, .a = (mask), .b = (value) \
+        }
+#define IS(i, value) MASKED(i, WORD, value)
+#define ALLOW_IF(call, ...)                                        \
+        {                                                          \
+                .name = #call, .allow = 1, .args = { __VA_ARGS__ } \
+        }
+#define DENY_IF(call, errno_, ...)                                         \
+        {                                                                  \
+                .name = #call, .errnum = (errno_), .args = { __VA_ARGS__ } \
+        }
 
 #define TYPE(value) MASKED(1, 0xf, value) /* of socket(2), without SOCK_CLOEXEC and SOCK_NONBLOCK */
 

@@ -21,8 +21,8 @@ pid_t cop_userns_clone(int cgroup_fd, int *ret_pidfd, struct cop_error *err)
 {
         int pidfd = -EBADF;
         struct clone_args args = {
-                .flags = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWTIME |
-                         CLONE_PIDFD | (cgroup_fd >= 0 ? CLONE_INTO_CGROUP : 0),
+                .flags = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS |
+                         CLONE_NEWTIME | CLONE_PIDFD | (cgroup_fd >= 0 ? CLONE_INTO_CGROUP : 0),
                 .pidfd = (uint64_t)(uintptr_t)&pidfd,
                 .exit_signal = SIGCHLD,
                 .cgroup = cgroup_fd >= 0 ? (uint64_t)cgroup_fd : 0,
@@ -34,10 +34,11 @@ pid_t cop_userns_clone(int cgroup_fd, int *ret_pidfd, struct cop_error *err)
                 bool off = saved == ENOSPC || saved == EPERM || saved == EINVAL || saved == ENOSYS;
                 return cop_error_set(err, saved, off ? COP_ERR_unsupported : COP_ERR_start_failed,
                                      "making the namespaces of the sandbox: %s%s", strerror(saved),
-                                     saved == ENOSPC  ? "; raise the limits in /proc/sys/user/max_*_namespaces"
-                                     : saved == EPERM ? "; user namespaces are switched off on this host (see coppice doctor)"
-                                     : off            ? "; Linux 5.19 or newer with all namespaces is needed"
-                                                      : "");
+                                     saved == ENOSPC ? "; raise the limits in /proc/sys/user/max_*_namespaces"
+                                     : saved == EPERM
+                                             ? "; user namespaces are switched off on this host (see coppice doctor)"
+                                     : off ? "; Linux 5.19 or newer with all namespaces is needed"
+                                           : "");
         }
         if (pid > 0)
                 *ret_pidfd = pidfd;

@@ -22,9 +22,9 @@ enum cop_wire_type {
         COP_WIRE_START, /* the whole sandbox: LOWER+, UPPER, IPC, LOGS, HOSTNAME, UID_BASE, DEFAULT_UID, DEFAULT_GID, CGROUP,
                            CWD (the default folder inside), and as limits MEMORY_MAX, CPU_MILLI, PIDS_MAX (0 or absent =
                            none) and NOFILE.  reply: INIT_PID, DURATION (µs) */
-        COP_WIRE_STOP,  /* TIMEOUT (grace, µs): SIGTERM to all, then SIGKILL; unmounts, removes cgroup and run files.  The
+        COP_WIRE_STOP, /* TIMEOUT (grace, µs): SIGTERM to all, then SIGKILL; unmounts, removes cgroup and run files.  The
                            reply comes when nothing is left; then the keeper exits */
-        COP_WIRE_EXEC,  /* KEY, ARGV+, ENV*, CWD, USER, FLAGS, TIMEOUT, LOG_MAX, RLIMIT_DATA; fd 0: stdin (optional, else
+        COP_WIRE_EXEC, /* KEY, ARGV+, ENV*, CWD, USER, FLAGS, TIMEOUT, LOG_MAX, RLIMIT_DATA; fd 0: stdin (optional, else
                            /dev/null).  reply: PID (inside) */
         COP_WIRE_SIGNAL, /* KEY or PID, SIGNAL, FLAGS (COP_EXEC_GROUP: its whole process group).  reply: empty */
         COP_WIRE_FILE,   /* see "FILE" below */
@@ -34,7 +34,7 @@ enum cop_wire_type {
         COP_WIRE_LIMITS, /* MEMORY_MAX, CPU_MILLI, PIDS_MAX, each optional: change them now.  reply: empty */
 
         /* -- keeper -> coppiced, events ---------------------------------------------------------------------------- */
-        COP_WIRE_EVENT_EXIT,  /* KEY, PID, STATUS (waitid code|signal, below), TIMED_OUT, OOM_KILLS (of the sandbox so far),
+        COP_WIRE_EVENT_EXIT, /* KEY, PID, STATUS (waitid code|signal, below), TIMED_OUT, OOM_KILLS (of the sandbox so far),
                                  MEMORY_PEAK, STDOUT_BYTES, STDERR_BYTES, LOG_SIZE: sent after all output that was in the
                                  pipes at exit is in the log */
         COP_WIRE_EVENT_LOG,   /* KEY, LOG_SIZE: the log grew; coalesced, at most one per 2 ms per command */
@@ -67,7 +67,7 @@ enum cop_wire_tag {
         COP_TAG_ARGV,
         COP_TAG_ENV, /* "NAME=value" */
         COP_TAG_CWD,
-        COP_TAG_USER,    /* "user", "root", "1000", "1000:1000"; names are looked up inside; empty = the image's default */
+        COP_TAG_USER, /* "user", "root", "1000", "1000:1000"; names are looked up inside; empty = the image's default */
         COP_TAG_FLAGS,
         COP_TAG_TIMEOUT, /* µs; 0 = none */
         COP_TAG_LOG_MAX, /* bytes of output kept in the log */
@@ -97,33 +97,33 @@ enum cop_wire_tag {
         COP_TAG_IPC,        /* host path of the folder bound to /run/coppice inside (kernel sockets) */
         COP_TAG_LOGS,       /* host path of the folder for command logs: KEY.log */
         COP_TAG_HOSTNAME,
-        COP_TAG_UID_BASE,   /* first host uid = gid of the sandbox's 65536 */
+        COP_TAG_UID_BASE, /* first host uid = gid of the sandbox's 65536 */
         COP_TAG_DEFAULT_UID,
         COP_TAG_DEFAULT_GID,
-        COP_TAG_CGROUP,     /* name below the coppice cgroup; the sandbox id */
+        COP_TAG_CGROUP, /* name below the coppice cgroup; the sandbox id */
 
         /* FILE */
-        COP_TAG_OP = 96,    /* enum cop_file_op */
+        COP_TAG_OP = 96, /* enum cop_file_op */
         COP_TAG_PATH,
         COP_TAG_PATH2,
         COP_TAG_MODE,
         COP_TAG_OFFSET,
         COP_TAG_LENGTH,
         COP_TAG_SIZE,
-        COP_TAG_MTIME,      /* µs, CLOCK_REALTIME */
-        COP_TAG_TYPE,       /* "file", "directory", "symlink", "fifo", "socket", "device" */
+        COP_TAG_MTIME, /* µs, CLOCK_REALTIME */
+        COP_TAG_TYPE,  /* "file", "directory", "symlink", "fifo", "socket", "device" */
         COP_TAG_UID,
         COP_TAG_GID,
-        COP_TAG_TARGET,     /* of a symbolic link */
-        COP_TAG_SHA256,     /* 64 hex digits */
+        COP_TAG_TARGET, /* of a symbolic link */
+        COP_TAG_SHA256, /* 64 hex digits */
         COP_TAG_NAME,
         COP_TAG_DEPTH,
         COP_TAG_COUNT,
 };
 
 /* FLAGS of EXEC, SPAWN, SIGNAL */
-#define COP_EXEC_GROUP    (1u << 0) /* SIGNAL: the whole process group */
-#define COP_EXEC_KERNEL   (1u << 1) /* a Jupyter kernel: no own timeout */
+#define COP_EXEC_GROUP (1u << 0)  /* SIGNAL: the whole process group */
+#define COP_EXEC_KERNEL (1u << 1) /* a Jupyter kernel: no own timeout */
 #define COP_EXEC_DETACHED (1u << 2)
 
 /* FILE: OP, PATH, USER and by operation the fields below.  Carried out by a forked worker of init as that user, inside the
@@ -133,29 +133,29 @@ enum cop_wire_tag {
  * disk_full, range_invalid, io_error. */
 enum cop_file_op {
         COP_FILE_STAT = 1, /* FLAGS SHA256, NOFOLLOW; TARGET in the reply of a link */
-        COP_FILE_READ,     /* OFFSET, LENGTH (0 = to the end); fd 0: SOCK_STREAM, data then end of file.  Before the data
+        COP_FILE_READ,   /* OFFSET, LENGTH (0 = to the end); fd 0: SOCK_STREAM, data then end of file.  Before the data
                               the reply comes (SIZE is the file's), so that the caller can send headers; FLAGS SHA256 is not
                               for READ */
-        COP_FILE_WRITE,    /* MODE (0 = 0644 or the old file's), FLAGS ATOMIC|SHA256|EXCLUSIVE|PARENTS, OFFSET (without
+        COP_FILE_WRITE,  /* MODE (0 = 0644 or the old file's), FLAGS ATOMIC|SHA256|EXCLUSIVE|PARENTS, OFFSET (without
                               ATOMIC), LENGTH: the exact number of bytes that will come, or UINT64_MAX = until end of file;
                               fd 0: SOCK_STREAM that the caller writes and shuts down.  Less than LENGTH: cancelled, nothing
                               replaced */
-        COP_FILE_LIST,     /* DEPTH (1 = only the folder); fd 0: SOCK_SEQPACKET, one message per entry with NAME (relative
+        COP_FILE_LIST,   /* DEPTH (1 = only the folder); fd 0: SOCK_SEQPACKET, one message per entry with NAME (relative
                               path), TYPE, SIZE, MODE, UID, GID, MTIME, TARGET; at most COUNT entries (default 10,000), then
                               the reply has FLAGS TRUNCATED */
-        COP_FILE_MKDIR,    /* MODE, FLAGS PARENTS */
-        COP_FILE_MOVE,     /* PATH -> PATH2, FLAGS OVERWRITE */
-        COP_FILE_REMOVE,   /* FLAGS RECURSIVE */
-        COP_FILE_TAR,      /* fd 0: SOCK_STREAM, a pax archive of PATH (names relative to its parent) */
-        COP_FILE_UNTAR,    /* fd 0: SOCK_STREAM, extracted below PATH; links that lead out, absolute and .. names, device
+        COP_FILE_MKDIR,  /* MODE, FLAGS PARENTS */
+        COP_FILE_MOVE,   /* PATH -> PATH2, FLAGS OVERWRITE */
+        COP_FILE_REMOVE, /* FLAGS RECURSIVE */
+        COP_FILE_TAR,    /* fd 0: SOCK_STREAM, a pax archive of PATH (names relative to its parent) */
+        COP_FILE_UNTAR,  /* fd 0: SOCK_STREAM, extracted below PATH; links that lead out, absolute and .. names, device
                               nodes are refused */
 };
 
-#define COP_FILE_SHA256    (1u << 0)
-#define COP_FILE_NOFOLLOW  (1u << 1)
-#define COP_FILE_ATOMIC    (1u << 2)
+#define COP_FILE_SHA256 (1u << 0)
+#define COP_FILE_NOFOLLOW (1u << 1)
+#define COP_FILE_ATOMIC (1u << 2)
 #define COP_FILE_EXCLUSIVE (1u << 3)
-#define COP_FILE_PARENTS   (1u << 4)
+#define COP_FILE_PARENTS (1u << 4)
 #define COP_FILE_OVERWRITE (1u << 5)
 #define COP_FILE_RECURSIVE (1u << 6)
 #define COP_FILE_TRUNCATED (1u << 7)
@@ -169,14 +169,15 @@ struct cop_wire_entry {
         unsigned long long stdout_bytes, stderr_bytes, log_size;
         unsigned long long started, ended; /* µs, CLOCK_REALTIME; ended 0 while it runs */
 };
-#define COP_ENTRY_EXITED    (1u << 0) /* the main process ended */
-#define COP_ENTRY_EOF       (1u << 1) /* no process holds its output pipes any more */
+#define COP_ENTRY_EXITED (1u << 0) /* the main process ended */
+#define COP_ENTRY_EOF (1u << 1)    /* no process holds its output pipes any more */
 #define COP_ENTRY_TIMED_OUT (1u << 2)
 
 /* Log of a command, KEY.log: frames written by the keeper in the order in which it read the pipes.  Host byte order. */
 #define COP_LOG_MAGIC 0x31474c43u /* "CLG1", first 4 bytes of the file, then 4 zero bytes */
 struct cop_log_frame {
-        unsigned char stream; /* 1 stdout, 2 stderr, 3 truncation mark: length is 8 and the bytes are the u64 number of bytes
+        unsigned char
+                stream; /* 1 stdout, 2 stderr, 3 truncation mark: length is 8 and the bytes are the u64 number of bytes
                                  not kept (the mark is rewritten in place while more are dropped) */
         unsigned char zero[3];
         unsigned length;         /* of the bytes that follow, at most 65536 */
@@ -184,5 +185,5 @@ struct cop_log_frame {
 };
 
 /* Inside the sandbox: where things are. */
-#define COP_INSIDE_IPC     "/run/coppice" /* one folder per kernel generation */
+#define COP_INSIDE_IPC "/run/coppice" /* one folder per kernel generation */
 #define COP_INIT_CONTROL_FD 3

@@ -105,13 +105,38 @@ static enum outcome inherited_files(const char *arg)
 
 static enum outcome kernel_files(const char *arg)
 {
-        static const char *const paths[] = {
-                "/proc/kcore",   "/proc/kallsyms",  "/proc/keys",        "/proc/key-users", "/proc/kmsg",    "/proc/timer_list",
-                "/proc/iomem",   "/proc/ioports",   "/proc/slabinfo",    "/proc/kpageflags", "/proc/modules", "/proc/interrupts",
-                "/proc/sched_debug", "/proc/vmallocinfo", "/proc/mtrr",
-                "/sys/kernel/debug/sched/debug", "/sys/firmware/dmi/tables/DMI", "/sys/class/dmi/id/product_uuid",
-                "/sys/kernel/security/lsm", "/dev/mem", "/dev/kmem", "/dev/port", "/dev/kmsg", "/dev/vda", "/dev/sda",
-                "/dev/kvm", "/dev/fuse", "/dev/net/tun", "/dev/loop0", "/dev/loop-control", "/dev/mapper/control", "/dev/vsock"};
+        static const char *const paths[] = {"/proc/kcore",
+                                            "/proc/kallsyms",
+                                            "/proc/keys",
+                                            "/proc/key-users",
+                                            "/proc/kmsg",
+                                            "/proc/timer_list",
+                                            "/proc/iomem",
+                                            "/proc/ioports",
+                                            "/proc/slabinfo",
+                                            "/proc/kpageflags",
+                                            "/proc/modules",
+                                            "/proc/interrupts",
+                                            "/proc/sched_debug",
+                                            "/proc/vmallocinfo",
+                                            "/proc/mtrr",
+                                            "/sys/kernel/debug/sched/debug",
+                                            "/sys/firmware/dmi/tables/DMI",
+                                            "/sys/class/dmi/id/product_uuid",
+                                            "/sys/kernel/security/lsm",
+                                            "/dev/mem",
+                                            "/dev/kmem",
+                                            "/dev/port",
+                                            "/dev/kmsg",
+                                            "/dev/vda",
+                                            "/dev/sda",
+                                            "/dev/kvm",
+                                            "/dev/fuse",
+                                            "/dev/net/tun",
+                                            "/dev/loop0",
+                                            "/dev/loop-control",
+                                            "/dev/mapper/control",
+                                            "/dev/vsock"};
         enum outcome o = HELD;
 
         for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++)
@@ -155,10 +180,15 @@ static enum outcome kernel_settings(const char *arg)
 
 static enum outcome cgroups(const char *arg)
 {
-        static const char *const files[] = {
-                "/sys/fs/cgroup/cgroup.procs", "/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/pids.max", "/sys/fs/cgroup/cpu.max",
-                "/sys/fs/cgroup/cgroup.subtree_control", "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-                "/sys/fs/cgroup/memory/release_agent", "/sys/fs/cgroup/unified/cgroup.procs", "/sys/fs/cgroup/pids/cgroup.procs"};
+        static const char *const files[] = {"/sys/fs/cgroup/cgroup.procs",
+                                            "/sys/fs/cgroup/memory.max",
+                                            "/sys/fs/cgroup/pids.max",
+                                            "/sys/fs/cgroup/cpu.max",
+                                            "/sys/fs/cgroup/cgroup.subtree_control",
+                                            "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+                                            "/sys/fs/cgroup/memory/release_agent",
+                                            "/sys/fs/cgroup/unified/cgroup.procs",
+                                            "/sys/fs/cgroup/pids/cgroup.procs"};
         enum outcome o = judge("mkdir /sys/fs/cgroup/x", mkdir("/sys/fs/cgroup/x", 0755));
 
         o = worst(o, judge("mkdir /sys/x", mkdir("/sys/x", 0755)));
@@ -174,8 +204,8 @@ static enum outcome device_nodes(const char *arg)
                 const char *name;
                 mode_t type;
                 unsigned major, minor;
-        } devices[] = {{"mem", S_IFCHR, 1, 1}, {"kmsg", S_IFCHR, 1, 11}, {"disk", S_IFBLK, 254, 0}, {"loop", S_IFBLK, 7, 0},
-                       {"kvm", S_IFCHR, 10, 232}, {"null", S_IFCHR, 1, 3}};
+        } devices[] = {{"mem", S_IFCHR, 1, 1},  {"kmsg", S_IFCHR, 1, 11},  {"disk", S_IFBLK, 254, 0},
+                       {"loop", S_IFBLK, 7, 0}, {"kvm", S_IFCHR, 10, 232}, {"null", S_IFCHR, 1, 3}};
         enum outcome o = HELD;
         char path[128];
 
@@ -198,7 +228,8 @@ static enum outcome device_attributes(const char *arg)
         o = worst(o, judge("chown /dev/null", chown("/dev/null", 0, 0)));
         o = worst(o, judge("xattr on /dev/null", setxattr("/dev/null", "trusted.x", "x", 1, 0)));
         o = worst(o, judge("security xattr on /dev/zero", setxattr("/dev/zero", "security.x", "x", 1, 0)));
-        o = worst(o, judge("utimes /dev/zero", utimensat(AT_FDCWD, "/dev/zero", (struct timespec[2]){{1, 0}, {1, 0}}, 0)));
+        o = worst(o,
+                  judge("utimes /dev/zero", utimensat(AT_FDCWD, "/dev/zero", (struct timespec[2]){{1, 0}, {1, 0}}, 0)));
         o = worst(o, judge("unlink /dev/null", unlink("/dev/null")));
         return worst(o, judge("rename /dev/null", rename("/dev/null", "/dev/x")));
 }

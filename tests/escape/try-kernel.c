@@ -31,7 +31,7 @@
 
 #define NS_FLAGS_COUNT (sizeof(ns_flags) / sizeof(ns_flags[0]))
 
-static const unsigned ns_flags[] = {CLONE_NEWUSER, CLONE_NEWNS,  CLONE_NEWPID, CLONE_NEWNET,
+static const unsigned ns_flags[] = {CLONE_NEWUSER, CLONE_NEWNS,  CLONE_NEWPID,   CLONE_NEWNET,
                                     CLONE_NEWIPC,  CLONE_NEWUTS, CLONE_NEWCGROUP};
 
 static enum outcome mounts(const char *arg)
@@ -118,7 +118,8 @@ static enum outcome enter_namespaces(const char *arg)
                                 close(fd);
                 }
         int pidfd = (int)syscall(SYS_pidfd_open, 1, 0);
-        return worst(o, judge("setns through a pidfd of init", pidfd < 0 ? -1 : setns(pidfd, CLONE_NEWNS | CLONE_NEWNET)));
+        return worst(o,
+                     judge("setns through a pidfd of init", pidfd < 0 ? -1 : setns(pidfd, CLONE_NEWNS | CLONE_NEWNET)));
 }
 
 static enum outcome keyrings(const char *arg)
@@ -127,7 +128,8 @@ static enum outcome keyrings(const char *arg)
 
         o = worst(o, judge("request_key", syscall(SYS_request_key, "user", "escape", NULL, KEY_SPEC_USER_KEYRING)));
         o = worst(o, judge("keyctl join", syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL)));
-        return worst(o, judge("keyctl search", syscall(SYS_keyctl, KEYCTL_GET_KEYRING_ID, KEY_SPEC_USER_SESSION_KEYRING, 1)));
+        return worst(o, judge("keyctl search",
+                              syscall(SYS_keyctl, KEYCTL_GET_KEYRING_ID, KEY_SPEC_USER_SESSION_KEYRING, 1)));
 }
 
 static enum outcome bpf(const char *arg)
@@ -153,7 +155,8 @@ static enum outcome user_fault_fd(const char *arg)
 
 static enum outcome perf_events(const char *arg)
 {
-        struct perf_event_attr attr = {.type = PERF_TYPE_SOFTWARE, .size = sizeof(attr), .config = PERF_COUNT_SW_CPU_CLOCK};
+        struct perf_event_attr attr = {
+                .type = PERF_TYPE_SOFTWARE, .size = sizeof(attr), .config = PERF_COUNT_SW_CPU_CLOCK};
 
         return judge("perf_event_open", syscall(SYS_perf_event_open, &attr, 0, -1, -1, 0));
 }
@@ -169,7 +172,8 @@ static enum outcome modules(const char *arg)
 
 static enum outcome machine(const char *arg)
 {
-        enum outcome o = judge("reboot", syscall(SYS_reboot, LINUX_REBOOT_MAGIC1, LINUX_REBOOT_MAGIC2, LINUX_REBOOT_CMD_CAD_OFF, 0));
+        enum outcome o = judge(
+                "reboot", syscall(SYS_reboot, LINUX_REBOOT_MAGIC1, LINUX_REBOOT_MAGIC2, LINUX_REBOOT_CMD_CAD_OFF, 0));
 
         o = worst(o, judge("kexec_load", syscall(SYS_kexec_load, 0, 0, NULL, 0)));
         o = worst(o, judge("kexec_file_load", syscall(SYS_kexec_file_load, -1, -1, 0, NULL, 0)));

@@ -24,14 +24,14 @@
 
 static enum outcome init_secrets(const char *arg)
 {
-        static const char *const files[] = {"/proc/1/environ", "/proc/1/mem",  "/proc/1/maps",   "/proc/1/auxv",
+        static const char *const files[] = {"/proc/1/environ", "/proc/1/mem",     "/proc/1/maps",    "/proc/1/auxv",
                                             "/proc/1/stack",   "/proc/1/syscall", "/proc/1/pagemap", "/proc/1/fd/3"};
         enum outcome o = HELD;
 
         for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
                 o = worst(o, must_not_read(files[i]));
-        o = worst(o, judge("/proc/1/fd", open("/proc/1/fd", O_RDONLY | O_DIRECTORY)) == ESCAPED && opendir("/proc/1/fd") &&
-                                     readlink("/proc/1/fd/3", (char[64]){0}, 64) > 0
+        o = worst(o, judge("/proc/1/fd", open("/proc/1/fd", O_RDONLY | O_DIRECTORY)) == ESCAPED &&
+                                     opendir("/proc/1/fd") && readlink("/proc/1/fd/3", (char[64]){0}, 64) > 0
                              ? ESCAPED
                              : HELD);
         return worst(o, judge("/proc/1/mem for writing", open("/proc/1/mem", O_RDWR)));
@@ -142,10 +142,28 @@ static enum outcome identities(const char *arg)
 
 static enum outcome capabilities(const char *arg)
 {
-        static const int dangerous[] = {CAP_SYS_ADMIN, CAP_SYS_PTRACE, CAP_SYS_MODULE, CAP_SYS_RAWIO, CAP_NET_ADMIN, CAP_NET_RAW,
-                                        CAP_SYS_BOOT, CAP_SYS_TIME, CAP_MKNOD, CAP_DAC_READ_SEARCH, CAP_SYS_RESOURCE, CAP_SYSLOG,
-                                        CAP_BPF, CAP_PERFMON, CAP_MAC_ADMIN, CAP_AUDIT_CONTROL, CAP_CHECKPOINT_RESTORE,
-                                        CAP_LINUX_IMMUTABLE, CAP_IPC_OWNER, CAP_SYS_NICE, CAP_SYS_PACCT, CAP_SYS_TTY_CONFIG};
+        static const int dangerous[] = {CAP_SYS_ADMIN,
+                                        CAP_SYS_PTRACE,
+                                        CAP_SYS_MODULE,
+                                        CAP_SYS_RAWIO,
+                                        CAP_NET_ADMIN,
+                                        CAP_NET_RAW,
+                                        CAP_SYS_BOOT,
+                                        CAP_SYS_TIME,
+                                        CAP_MKNOD,
+                                        CAP_DAC_READ_SEARCH,
+                                        CAP_SYS_RESOURCE,
+                                        CAP_SYSLOG,
+                                        CAP_BPF,
+                                        CAP_PERFMON,
+                                        CAP_MAC_ADMIN,
+                                        CAP_AUDIT_CONTROL,
+                                        CAP_CHECKPOINT_RESTORE,
+                                        CAP_LINUX_IMMUTABLE,
+                                        CAP_IPC_OWNER,
+                                        CAP_SYS_NICE,
+                                        CAP_SYS_PACCT,
+                                        CAP_SYS_TTY_CONFIG};
         struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
         struct __user_cap_data_struct all[2] = {{~0u, ~0u, ~0u}, {~0u, ~0u, ~0u}}, now[2];
         enum outcome o = judge("capset of everything", syscall(SYS_capset, &header, all));
@@ -154,7 +172,8 @@ static enum outcome capabilities(const char *arg)
         syscall(SYS_capget, &header, now);
         for (size_t i = 0; i < sizeof(dangerous) / sizeof(dangerous[0]); i++) {
                 int c = dangerous[i];
-                if ((now[c / 32].permitted | now[c / 32].effective) & (1u << c % 32) || prctl(PR_CAPBSET_READ, c, 0, 0, 0) == 1) {
+                if ((now[c / 32].permitted | now[c / 32].effective) & (1u << c % 32) ||
+                    prctl(PR_CAPBSET_READ, c, 0, 0, 0) == 1) {
                         printf("capability %d is there\n", c);
                         o = ESCAPED;
                 }
@@ -209,7 +228,8 @@ static enum outcome environment(const char *arg)
         enum outcome o = HELD;
 
         for (char **e = environ; *e; e++)
-                if (strstr(*e, "COPPICE_HOME") || strstr(*e, "COPPICE_TOKEN") || strstr(*e, "SSH_") || strstr(*e, "ESCAPE_SECRET")) {
+                if (strstr(*e, "COPPICE_HOME") || strstr(*e, "COPPICE_TOKEN") || strstr(*e, "SSH_") ||
+                    strstr(*e, "ESCAPE_SECRET")) {
                         printf("%s\n", *e);
                         o = ESCAPED;
                 }

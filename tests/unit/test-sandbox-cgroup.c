@@ -54,7 +54,8 @@ TEST(version_2_files)
         make_host(&host, true);
         ASSERT_OK(cop_cgroup_create(&host, "sb_one", &cg, &err), &err);
         int fd = cg.fd[COP_CG_UNIFIED];
-        static const char *const files[] = {"memory.max", "memory.swap.max", "cpu.max", "pids.max", "cgroup.procs", "cgroup.freeze"};
+        static const char *const files[] = {"memory.max", "memory.swap.max", "cpu.max",
+                                            "pids.max",   "cgroup.procs",    "cgroup.freeze"};
         for (size_t i = 0; i < ELEMENTSOF(files); i++)
                 put(fd, files[i], "");
         ASSERT_OK(cop_cgroup_limits(&cg, &limits, &err), &err);
@@ -129,8 +130,9 @@ TEST(version_1_files)
 
 TEST(names_that_lead_elsewhere)
 {
-        static const char *const names[] = {"", "..", ".", "a/b", "../x",
-                                            "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"};
+        static const char *const names[] = {
+                "",    "..",   ".",
+                "a/b", "../x", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"};
         struct cop_cgroup_host host;
         struct cop_cgroup cg = COP_CGROUP_NULL;
         struct cop_error err = COP_ERROR_NULL;

@@ -17,8 +17,10 @@ static void expect(const char *old, const char *name, const char *wanted)
 TEST(the_own_name_is_added_once)
 {
         expect("127.0.0.1 localhost\n", "one", "127.0.0.1 localhost\n127.0.1.1\tone # coppice\n");
-        expect("127.0.0.1 localhost\n127.0.1.1\tone # coppice\n", "one", "127.0.0.1 localhost\n127.0.1.1\tone # coppice\n");
-        expect("127.0.0.1 localhost\n127.0.1.1\tone # coppice\n", "two", "127.0.0.1 localhost\n127.0.1.1\ttwo # coppice\n");
+        expect("127.0.0.1 localhost\n127.0.1.1\tone # coppice\n", "one",
+               "127.0.0.1 localhost\n127.0.1.1\tone # coppice\n");
+        expect("127.0.0.1 localhost\n127.0.1.1\tone # coppice\n", "two",
+               "127.0.0.1 localhost\n127.0.1.1\ttwo # coppice\n");
 }
 
 TEST(lines_of_the_user_stay)

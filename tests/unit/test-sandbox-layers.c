@@ -78,8 +78,12 @@ TEST(bad_specifications_leave_nothing)
                 SKIP("needs root");
         snprintf(name, sizeof(name), "test-%d", (int)getpid());
         ASSERT_EQ(mkdir(sub("low"), 0755) | mkdir(sub("rw"), 0700), 0);
-        const struct cop_sandbox_spec good = {.lower = lower, .lower_count = 1, .upper = sub("rw"), .cgroup = name,
-                                              .uid_base = 1 << 20, .init_path = "/nonexistent/coppice-init"};
+        const struct cop_sandbox_spec good = {.lower = lower,
+                                              .lower_count = 1,
+                                              .upper = sub("rw"),
+                                              .cgroup = name,
+                                              .uid_base = 1 << 20,
+                                              .init_path = "/nonexistent/coppice-init"};
         struct cop_sandbox_spec spec = good;
         spec.uid_base = 1000;
         ASSERT_CODE(cop_sandbox_start(&spec, &sb, &err), &err, COP_ERR_bad_request);

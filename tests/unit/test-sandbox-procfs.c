@@ -51,9 +51,18 @@ TEST(escapes_in_mountinfo)
 TEST(malformed_mountinfo)
 {
         static const char *const lines[] = {
-                "x",           "1 2",           "1 2 0:1 / /",          "1 2 0:1 / / rw",      "1 2 0:1 / / rw -",
-                "1 2 0:1 / / rw - tmpfs", "1 2 0:1 / / rw - tmpfs x", "a 2 0:1 / / rw - tmpfs x rw",
-                "1 -2 0:1 / / rw - tmpfs x rw", "99999999999 2 0:1 / / rw - tmpfs x rw", " ", "- - - - - - - - -",
+                "x",
+                "1 2",
+                "1 2 0:1 / /",
+                "1 2 0:1 / / rw",
+                "1 2 0:1 / / rw -",
+                "1 2 0:1 / / rw - tmpfs",
+                "1 2 0:1 / / rw - tmpfs x",
+                "a 2 0:1 / / rw - tmpfs x rw",
+                "1 -2 0:1 / / rw - tmpfs x rw",
+                "99999999999 2 0:1 / / rw - tmpfs x rw",
+                " ",
+                "- - - - - - - - -",
         };
         struct cop_mountinfo m;
 
@@ -102,7 +111,8 @@ TEST(cgroup_paths)
 
 TEST(flat_keyed_files)
 {
-        static const char text[] = "oom_kill_disable 0\nunder_oom 0\noom_kill 17\nbig 99999999999999999999999\nneg -1\nempty \n";
+        static const char text[] =
+                "oom_kill_disable 0\nunder_oom 0\noom_kill 17\nbig 99999999999999999999999\nneg -1\nempty \n";
         uint64_t value = 0;
 
         ASSERT_EQ(cop_keyed_u64(text, "oom_kill", &value), 0);
