@@ -20,6 +20,7 @@ has no IOPub thread; it uses the stock way.
 """
 
 import codecs
+import collections
 import fcntl
 import os
 import re
@@ -99,9 +100,9 @@ class _Queue:
         # A signal handler may print in the middle of a print: the lock must let its own thread in again.
         self.lock = threading.RLock()
         self.segments = []  # (stream, parent header, [text, …]): neighbours differ in stream or parent
+        self.batches = collections.deque()  # segments that a flush has closed, each with a drain in the IOPub thread's queue
         self.size = 0  # characters
         self.armed = False  # a drain will come by the timer
-        self.scheduled = False  # a drain is in the IOPub thread's queue
         self.captured = False  # something came by a descriptor since the last flush of the kernel
         self.last_write = 0.0
         self.streams = []
@@ -122,10 +123,13 @@ class _Queue:
             self._arm()
 
     def push(self):
-        """Has everything written so far published before what is sent from now on."""
-        if not self.scheduled:
-            self.scheduled = True
-            self.pub_thread.schedule(self.drain)
+        """Has everything written so far, and nothing written later, published before what is sent from now on."""
+        with self.lock:
+            if not self.segments:
+                return
+            self.batches.append(self.segments)
+            self.segments = []
+        self.pub_thread.schedule(self.drain)
 
     def _arm(self):
         self.armed = True
@@ -136,7 +140,7 @@ class _Queue:
 
     def _on_timer(self):
         self.armed = False
-        self.drain()
+        self.push()  # at the end of the thread's queue: a message that waits there may be older than the text
 
     def _hold_back(self):
         thread = self.pub_thread.thread
@@ -147,10 +151,10 @@ class _Queue:
             time.sleep(0.001)
 
     def drain(self):
-        """In the IOPub thread.  What is written meanwhile is for the next drain, so that this one ends."""
-        self.scheduled = False
-        with self.lock:
-            segments, self.segments = self.segments, []
+        """In the IOPub thread: publishes the oldest batch."""
+        if not self.batches:
+            return
+        segments = self.batches.popleft()
         for stream, parent, texts in segments:
             text = "".join(texts)
             texts.clear()
