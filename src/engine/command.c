@@ -684,10 +684,11 @@ void cop_commands_adopt(struct cop_sandbox *sb, const struct cop_msg *entry)
                         forget(sb, key);
                 return;
         }
+        bool exited = row->ended_at != 0;
         *c = (struct cop_command){.sandbox = sb,
                                   .next = sb->commands,
                                   .row = TAKE_PTR(row),
-                                  .exited = row->ended_at != 0,
+                                  .exited = exited,
                                   .eof = flags & COP_ENTRY_EOF,
                                   .oom_kills_before = sb->oom_kills};
         sb->commands = c;
