@@ -1,6 +1,7 @@
 /* Processes and threads: what registers, /proc and a batch of calls inside each thread tell about them. */
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -221,6 +222,69 @@ static int dump_process(struct cop_dump *d, struct cop_proc *p, struct img_proc 
         return dump_auxv(d, p, ip, err);
 }
 
+/* ---- POSIX timers ---- */
+
+#define TIMERS_MAX 48
+
+static size_t parse_timers(struct cop_dump *d, const char *text, struct img_timer *list)
+{
+        size_t n = 0;
+
+        for (const char *p = strstr(text, "ID: "); p; p = strstr(p + 4, "\nID: ") ? strstr(p + 4, "\nID: ") + 1 : NULL) {
+                struct img_timer t = {0};
+                unsigned long long value;
+                char what[16], whom[8];
+                int who = 0, clock = 0;
+                if (sscanf(p, "ID: %d signal: %d/%llx notify: %15[a-z]/%7[a-z].%d ClockID: %d", &t.id, &t.signal, &value, what, whom, &who, &clock) != 7)
+                        continue;
+                t.value_ptr = value;
+                t.clock = clock;
+                t.notify = strcmp(what, "none") == 0 ? SIGEV_NONE : strcmp(what, "thread") == 0 ? SIGEV_THREAD : SIGEV_SIGNAL;
+                if (strcmp(whom, "tid") == 0) {
+                        t.notify |= SIGEV_THREAD_ID;
+                        t.tid = cop_pid_inside(d->tree.pidns_fd, who);
+                }
+                if (n < TIMERS_MAX)
+                        list[n] = t;
+                n++;
+        }
+        return n;
+}
+
+static int dump_timers(struct cop_dump *d, uint32_t index, struct img_proc *ip, struct cop_error *err)
+{
+        struct cop_proc *p = &d->tree.procs[index];
+        struct cop_task *t = &p->tasks[0];
+        struct img_timer list[TIMERS_MAX];
+        struct cop_op ops[2 * TIMERS_MAX + 1];
+        int64_t values[TIMERS_MAX][4];
+        _cleanup_free_ char *text = NULL;
+
+        if (cop_read_file(p->dir_fd, "timers", 1UL << 20, &text, NULL, NULL) < 0)
+                return 0; /* no CONFIG_POSIX_TIMERS or no right: then there are none */
+        size_t n = parse_timers(d, text, list);
+        if (n > TIMERS_MAX)
+                return cop_not_freezable(d, index, err, "has more than %d POSIX timers", TIMERS_MAX);
+        if (n == 0)
+                return 0;
+        for (size_t i = 0; i < n; i++) {
+                ops[2 * i] = cop_op(SYS_timer_gettime, 0, (uint64_t)list[i].id, cop_batch_data(p, t, i * sizeof(values[0])), 0, 0, 0, 0);
+                ops[2 * i + 1] = cop_op(SYS_timer_getoverrun, 0, (uint64_t)list[i].id, 0, 0, 0, 0, 0);
+        }
+        int r = cop_batch_start(p, t, ops, 2 * n, NULL, 0, err);
+        if (r == 0)
+                r = cop_batch_wait(p, t, ops, 2 * n, values, sizeof(values), err);
+        ip->first_timer = cop_image_count(d->writer, IMG_TIMERS);
+        for (size_t i = 0; i < n && r == 0; i++) {
+                list[i].interval_ns = (uint64_t)(values[i][0] * 1000000000 + values[i][1]);
+                list[i].value_ns = (uint64_t)(values[i][2] * 1000000000 + values[i][3]);
+                list[i].overrun = (int32_t)ops[2 * i + 1].result;
+                cop_image_add(d->writer, IMG_TIMERS, &list[i]);
+                ip->timers++;
+        }
+        return r;
+}
+
 static int start_batches(struct cop_proc *p, struct cop_op (*ops)[COP_SLOT_OPS], struct cop_error *err)
 {
         int r = cop_batch_begin(p, err);
@@ -261,6 +325,7 @@ static int dump_live(struct cop_dump *d, uint32_t index, struct img_proc *ip, co
                 struct img_ref shared = dump_signals(d, p->tasks[0].tid, PTRACE_PEEKSIGINFO_SHARED);
                 ip->first_signal = shared.offset;
                 ip->signals = shared.length;
+                r = dump_timers(d, index, ip, err);
         }
         return r;
 }

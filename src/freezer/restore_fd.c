@@ -149,11 +149,10 @@ static int open_path(struct cop_restore *r, uint32_t index, struct cop_error *er
         const struct img_file *f = RESTORE_FILE(r, index);
         const char *path = cop_restore_string(r, &f->path);
 
-        if (f->kind == IMG_FILE_REGULAR && f->arg[2] == 0)
-                return open_deleted(r, index, err);
-        int fd = open(path, ((int)f->flags & FLAGS_OPEN) | O_CLOEXEC | O_NOCTTY);
+        bool deleted = f->kind == IMG_FILE_REGULAR && f->arg[2] == 0;
+        int fd = deleted ? open_deleted(r, index, err) : open(path, ((int)f->flags & FLAGS_OPEN) | O_CLOEXEC | O_NOCTTY);
         if (fd < 0)
-                return cop_error_errno(err, errno, "opening %s", path);
+                return deleted ? fd : cop_error_errno(err, errno, "opening %s", path);
         if (f->kind == IMG_FILE_REGULAR && f->position > 0 && !(f->flags & O_PATH) && lseek(fd, (off_t)f->position, SEEK_SET) < 0) {
                 int saved = errno;
                 close(fd);

@@ -38,6 +38,9 @@
 #define MAP_DROPPABLE_   0x08
 #define SIG_RSEQ         0x53053053
 #define THREAD_OPS       128
+#ifndef PR_TIMER_CREATE_RESTORE_IDS
+#define PR_TIMER_CREATE_RESTORE_IDS 77
+#endif
 
 struct table {
         struct cop_op *ops; /* in the region */
@@ -435,6 +438,27 @@ static void add_threads(struct cop_restore *r, struct region *g, const struct im
         }
 }
 
+/* POSIX timers keep their numbers: kernel >= 6.15 takes them when told to (before, numbers count up from 0). */
+static void add_posix_timers(struct cop_restore *r, struct region *g, const struct img_proc *p)
+{
+        if (p->timers > 0)
+                add(g, &g->main, COP_OP_CHECK, SYS_prctl, PR_TIMER_CREATE_RESTORE_IDS, 1, 0, 0, 0, 0);
+        for (uint32_t i = 0; i < p->timers; i++) {
+                const struct img_timer *t = IMG_RECORD(r->image, IMG_TIMERS, img_timer, p->first_timer + i);
+                int64_t spec[4] = {(int64_t)(t->interval_ns / 1000000000), (int64_t)(t->interval_ns % 1000000000),
+                                   (int64_t)(t->value_ns / 1000000000), (int64_t)(t->value_ns % 1000000000)};
+                struct {
+                        uint64_t value;
+                        int32_t signal, notify, tid, pad[11];
+                } event = {.value = t->value_ptr, .signal = t->signal, .notify = t->notify, .tid = t->tid};
+                add(g, &g->main, COP_OP_CHECK, SYS_timer_create, (uint64_t)(int64_t)t->clock, PTR(put(g, &event, sizeof(event))),
+                    PTR(put(g, &t->id, sizeof(t->id))), 0, 0, 0);
+                add(g, &g->main, COP_OP_CHECK, SYS_timer_settime, (uint64_t)t->id, 0, PTR(put(g, spec, sizeof(spec))), 0, 0, 0);
+        }
+        if (p->timers > 0)
+                add(g, &g->main, COP_OP_CHECK, SYS_prctl, PR_TIMER_CREATE_RESTORE_IDS, 0, 0, 0, 0, 0);
+}
+
 static void add_timers(struct region *g, const struct img_proc *p)
 {
         for (unsigned i = 0; i < 3; i++)
@@ -490,6 +514,7 @@ int cop_restore_memory(struct cop_restore *r, struct cop_error *err)
         add_limits(&g, p);
         add_signals(r, &g, &g.main, p->pid, 0, p->first_signal, p->signals);
         add_timers(&g, p);
+        add_posix_timers(r, &g, p);
         add_thread(r, &g, &g.main, p, RESTORE_THREAD(r, p->first_thread));
         add(&g, &g.main, 0, SYS_prctl, PR_SET_DUMPABLE, p->dumpable == 1 ? 1 : 0, 0, 0, 0, 0);
         add(&g, &g.main, COP_OP_PARK, 0, 0, 0, 0, 0, 0, 0);

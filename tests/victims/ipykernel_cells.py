@@ -8,7 +8,7 @@ from jupyter_client.manager import KernelManager
 km = KernelManager(kernel_name="python3")
 km.transport = "ipc"
 km.ip = "./kernel"
-km.start_kernel()
+km.start_kernel(extra_arguments=["--HistoryManager.enabled=False"])
 kc = km.client()
 kc.start_channels()
 kc.wait_for_ready(timeout=60)
