@@ -219,7 +219,7 @@ static int purge_ended(struct cop_engine *e, const struct cop_sandbox_row *row, 
 
         if (cop_path_format(path, sizeof(path), "%s/sandboxes/%s", e->home, row->id) == 0)
                 cop_trash_add(e, path);
-        return cop_store_sandbox_ended(e->store, row->id, row->ended_at, "removed", true, err);
+        return cop_store_sandbox_ended(e->store, row->id, row->ended_at, row->ended_reason, true, err);
 }
 
 void cop_engine_prune(struct cop_engine *e)
