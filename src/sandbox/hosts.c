@@ -20,7 +20,7 @@ char *cop_hosts_text(const char *old, const char *hostname, int *ret_changed)
         for (const char *line = old; *line;) {
                 size_t n = strcspn(line, "\n");
                 bool ours = n >= strlen(MARK) && memcmp(line + n - strlen(MARK), MARK, strlen(MARK)) == 0;
-                has_localhost = has_localhost || memmem(line, n, "localhost", 9);
+                has_localhost = has_localhost || (!ours && memmem(line, n, "localhost", 9));
                 if (!ours && (cop_buf_add(&out, line, n) < 0 || cop_buf_addc(&out, '\n') < 0))
                         return NULL;
                 line += n;
