@@ -96,26 +96,48 @@ static int monitor_open(void *zmq, struct cop_channel *c)
         return 0;
 }
 
+/* c->path_fd is there, the rest is not; on failure c is closed. */
+static int connect_socket(void *zmq, enum cop_channel_kind kind, const struct cop_channel_options *options,
+                          struct cop_channel *c, struct cop_error *err)
+{
+        char endpoint[64];
+
+        snprintf(endpoint, sizeof(endpoint), "ipc:///proc/self/fd/%d", c->path_fd);
+        c->socket = zmq_socket(zmq, kinds[kind].type);
+        if (!c->socket || configure(c, kind, options) != 0 ||
+            (kind == COP_CHANNEL_IOPUB && monitor_open(zmq, c) < 0) || zmq_connect(c->socket, endpoint) < 0) {
+                int saved = zmq_errno();
+                cop_channel_close(c);
+                return cop_error_set(err, saved, COP_ERR_internal, "zmq %s socket: %s", kinds[kind].name,
+                                     zmq_strerror(saved));
+        }
+        return 0;
+}
+
 int cop_channel_open(void *zmq, enum cop_channel_kind kind, const struct cop_channel_options *options,
                      struct cop_channel *ret, struct cop_error *err)
 {
         struct cop_channel c = COP_CHANNEL_NULL;
-        char endpoint[64];
         int r = open_socket_file(options->dir_fd, options->base, kind, &c.path_fd, err);
 
-        if (r < 0)
-                return r;
-        snprintf(endpoint, sizeof(endpoint), "ipc:///proc/self/fd/%d", c.path_fd);
-        c.socket = zmq_socket(zmq, kinds[kind].type);
-        if (!c.socket || configure(&c, kind, options) != 0 ||
-            (kind == COP_CHANNEL_IOPUB && monitor_open(zmq, &c) < 0) || zmq_connect(c.socket, endpoint) < 0) {
-                int saved = zmq_errno();
-                cop_channel_close(&c);
-                return cop_error_set(err, saved, COP_ERR_internal, "zmq %s socket: %s", kinds[kind].name,
-                                     zmq_strerror(saved));
-        }
-        *ret = c;
-        return 0;
+        if (r >= 0)
+                r = connect_socket(zmq, kind, options, &c, err);
+        if (r >= 0)
+                *ret = c;
+        return r;
+}
+
+int cop_channel_reopen(void *zmq, enum cop_channel_kind kind, const struct cop_channel_options *options,
+                       struct cop_channel *c, struct cop_error *err)
+{
+        struct cop_channel fresh = COP_CHANNEL_NULL;
+
+        fresh.path_fd = TAKE_FD(c->path_fd);
+        cop_channel_close(c);
+        int r = connect_socket(zmq, kind, options, &fresh, err);
+        if (r >= 0)
+                *c = fresh;
+        return r;
 }
 
 static int watch(void *socket, struct cop_loop *loop, cop_io_fn fn, void *userdata, struct cop_source **ret,

@@ -18,8 +18,8 @@ enum cop_channel_kind {
         COP_CHANNEL__MAX,
 };
 
-/* A frame larger than this ends the connection; libzmq then connects again and what was under way is lost.  It is the last
- * resort against a kernel that wants to fill the daemon's memory. */
+/* A frame larger than this ends the connection: what was under way is lost, and libzmq does not connect again by itself
+ * (cop_channel_reopen).  It is the last resort against a kernel that wants to fill the daemon's memory. */
 #define COP_CHANNEL_FRAME_MAX (256LL * 1024 * 1024)
 
 struct cop_channel {
@@ -50,6 +50,9 @@ struct cop_channel_options {
 /* -ENOENT when the socket file is not there yet. */
 int cop_channel_open(void *zmq, enum cop_channel_kind kind, const struct cop_channel_options *options,
                      struct cop_channel *ret, struct cop_error *err);
+/* A new socket to the same inode, whatever is at its path by now; to be watched again. */
+int cop_channel_reopen(void *zmq, enum cop_channel_kind kind, const struct cop_channel_options *options,
+                       struct cop_channel *c, struct cop_error *err);
 /* Has fn called when the socket may have something: then receive until 0, also after every send (the descriptor of a zmq
  * socket is edge-triggered, and sending may eat the edge).  monitor_fn likewise. */
 int cop_channel_watch(struct cop_channel *c, struct cop_loop *loop, cop_io_fn fn, cop_io_fn monitor_fn, void *userdata,

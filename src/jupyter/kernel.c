@@ -14,6 +14,9 @@
  * rest of the daemon run and goes on in the next one; shell, stdin and control are small and get a share of their own, so
  * that a flood of output cannot hold back the reply that ends it.
  *
+ * A frame over COP_CHANNEL_FRAME_MAX ends iopub's connection for good.  It is opened anew after 50 ms; the cell that runs is
+ * marked output_incomplete, and since its idle may have been lost too, it ends by its reply and idle_timeout.
+ *
  * Every user callback may free the kernel.  enter/leave count the callbacks on the stack; cop_kernel_free inside one closes
  * everything at once, and the memory goes when the last frame leaves.  Code after a callback must look at k->freed.
  */
@@ -36,6 +39,7 @@
 #define NUDGE_SHORT         (10 * USEC_PER_MSEC)
 #define NUDGE_LONG          (1 * USEC_PER_SEC)
 #define DEATH_DRAIN         (200 * USEC_PER_MSEC)
+#define REOPEN_DELAY        (50 * USEC_PER_MSEC)
 #define PUMP_MESSAGES       32
 #define PUMP_BYTES          (1024 * 1024)
 #define PUMP_SMALL_MESSAGES 8
@@ -258,24 +262,44 @@ int cop_kernel_shutdown(struct cop_kernel *k, bool restart, struct cop_error *er
 static void on_socket(struct cop_source *s, int fd, uint32_t revents, void *userdata);
 static void on_monitor(struct cop_source *s, int fd, uint32_t revents, void *userdata);
 
+static struct cop_channel_options channel_options(const struct cop_kernel *k)
+{
+        return (struct cop_channel_options){k->dir_fd, k->base, k->session, k->holds_back};
+}
+
+static int watch(struct cop_kernel *k, enum cop_channel_kind kind, struct cop_error *err)
+{
+        /* A pipe that was never read from signals nothing, so read once. */
+        cop_source_set_enabled(k->pump, 1);
+        return cop_channel_watch(&k->channels[kind], k->loop, on_socket, on_monitor, k, err);
+}
+
 /* 1 = all connected, 0 = not yet, negative = never. */
 static int connect_channels(struct cop_kernel *k, struct cop_error *err)
 {
+        struct cop_channel_options options = channel_options(k);
+
         for (int i = 0; i < COP_CHANNEL__MAX; i++) {
                 if (k->channels[i].socket)
                         continue;
-                struct cop_channel_options options = {k->dir_fd, k->base, k->session, k->holds_back};
                 int r = cop_channel_open(k->jupyter->zmq, i, &options, &k->channels[i], err);
                 if (r == -ENOENT)
                         return 0;
                 if (r >= 0)
-                        r = cop_channel_watch(&k->channels[i], k->loop, on_socket, on_monitor, k, err);
-                /* A pipe that was never read from signals nothing, so read once. */
-                cop_source_set_enabled(k->pump, 1);
+                        r = watch(k, i, err);
                 if (r < 0)
                         return r;
         }
         return 1;
+}
+
+/* The connection of iopub was lost, most likely by an oversized frame.  A kernel that died is told by its owner before. */
+static int reopen_iopub(struct cop_kernel *k, struct cop_error *err)
+{
+        struct cop_channel_options options = channel_options(k);
+        int r = cop_channel_reopen(k->jupyter->zmq, COP_CHANNEL_IOPUB, &options, &k->channels[COP_CHANNEL_IOPUB], err);
+
+        return r < 0 ? r : watch(k, COP_CHANNEL_IOPUB, err);
 }
 
 static int nudge(struct cop_kernel *k, usec_t now, struct cop_error *err)
@@ -303,6 +327,9 @@ static void on_timer(struct cop_source *s, usec_t now, void *userdata)
         cop_kernel_enter(k);
         if (k->state == KERNEL_DEAD) {
                 finish_death(k);
+        } else if (k->state == KERNEL_READY) {
+                if (reopen_iopub(k, &error) < 0)
+                        fail(k, &error);
         } else if (k->state == KERNEL_CONNECTING || k->state == KERNEL_NUDGING) {
                 if (k->state == KERNEL_CONNECTING) {
                         r = connect_channels(k, &error);
@@ -530,7 +557,10 @@ static void on_monitor(struct cop_source *s, int fd, uint32_t revents, void *use
         k->stats.disconnects += n;
         if (k->running)
                 k->running->incomplete = true;
+        /* What lies in the socket is received first: the pump runs at once. */
         cop_source_set_enabled(k->pump, 1);
+        if (k->state == KERNEL_READY)
+                cop_source_set_time(k->timer, cop_now(CLOCK_MONOTONIC) + REOPEN_DELAY);
 }
 
 void cop_kernel_died(struct cop_kernel *k)
