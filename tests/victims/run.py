@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Runs the victims: see README.md for the protocol and the flavours."""
+"""Runs the victims: see README.md for the protocol, the settings and the flavours."""
 
 import argparse
+import concurrent.futures
 import os
 import re
 import shutil
@@ -9,12 +10,17 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 FLAVOURS = ["unfrozen", "kill", "run-on", "fork", "twice", "tracked"]
+EXTRA = ["copy", "no-user", "eight", "chain"]
+SOURCES = (".c", ".go", ".py", ".sh")
+NOT_VICTIMS = {"run.py", "endurance.py"}
+CFLAGS = "-std=gnu17 -O1 -g -D_GNU_SOURCE -Wall -Wextra -Werror -Wno-unused-parameter".split()
 
 
 class Failed(Exception):
@@ -26,40 +32,76 @@ class Skipped(Exception):
 
 
 class Victim:
-    def __init__(self, path, build):
+    def __init__(self, path, build, cc="cc"):
         self.path = path
-        self.name = path.stem
+        self.name = str(path.relative_to(HERE).with_suffix("")) if path.is_relative_to(HERE) else path.stem
         text = path.read_text()[:4000]
         self.settings = dict(re.findall(r"victim:\s*(\w+)=(.*?)\s*(?:\*/)?$", text, re.M))
         self.flavours = self.settings.get("flavours", ",".join(FLAVOURS)).split(",")
         self.timeout = float(self.settings.get("timeout", 20))
         self.build = build
+        self.cc = cc
+
+    def compile(self, out):
+        newest = max(p.stat().st_mtime for p in (self.path, *HERE.glob("*.h")))
+        if out.exists() and out.stat().st_mtime >= newest:
+            return
+        out.parent.mkdir(parents=True, exist_ok=True)
+        fresh = out.with_name(out.name + ".new")
+        if self.path.suffix == ".go":
+            command = ["go", "build", "-o", str(fresh), str(self.path)]
+        else:
+            command = [self.cc, *CFLAGS, *self.settings.get("cflags", "").split(), "-I", str(HERE), "-o", str(fresh),
+                       str(self.path), "-lpthread", *self.settings.get("libs", "").split()]
+        env = dict(os.environ, CGO_ENABLED="0", GO111MODULE="off")
+        done = subprocess.run(command, capture_output=True, text=True, env=env)
+        if done.returncode != 0:
+            raise Failed("does not compile: " + done.stderr[-2000:])
+        fresh.rename(out)
 
     def command(self):
         if self.path.suffix == ".py":
             return ["/usr/bin/python3", str(self.path)]
         if self.path.suffix == ".sh":
             return ["/bin/bash", str(self.path)]
-        out = self.build / "tests" / "victims" / self.name
-        if not out.exists() or out.stat().st_mtime < max(self.path.stat().st_mtime, (HERE / "victim.h").stat().st_mtime):
-            out.parent.mkdir(parents=True, exist_ok=True)
-            libs = self.settings.get("libs", "").split()
-            subprocess.run(["cc", "-std=gnu17", "-O1", "-g", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-I", str(HERE), "-o",
-                            str(out), str(self.path), "-lpthread", *libs], check=True)
+        out = self.build / "tests" / "victims" / (self.name + (".bin" if self.cc == "cc" else f".{self.cc}"))
+        self.compile(out)
         return [str(out)]
+
+    def check_needs(self):
+        for need in self.settings.get("needs", "").split(",") + (["go"] if self.path.suffix == ".go" else []):
+            if need and not (Path(need).exists() if "/" in need else shutil.which(need)):
+                raise Skipped(f"needs {need}")
+
+
+class Expectations:
+    """expected.txt: what is known not to work yet, with the reason.  Lines: NAME FLAVOUR[,FLAVOUR]|* reason."""
+
+    def __init__(self, path):
+        self.rows = {}
+        for line in path.read_text().splitlines() if path.exists() else []:
+            if line.strip() and not line.startswith("#"):
+                name, flavours, reason = line.split(None, 2)
+                for flavour in flavours.split(","):
+                    self.rows[name, flavour] = reason
+
+    def reason(self, name, flavour):
+        return self.rows.get((name, flavour)) or (self.rows.get((name, "*")) if flavour != "unfrozen" else None)
 
 
 class Run:
     """One flavour of one victim in a scratch folder."""
 
-    def __init__(self, victim, tool):
+    def __init__(self, victim, tool, user=True):
         self.victim = victim
         self.tool = str(tool)
-        self.dir = Path(tempfile.mkdtemp(prefix=f"victim-{victim.name}-"))
+        self.dir = Path(tempfile.mkdtemp(prefix=f"victim-{victim.name.replace('/', '-')}-"))
+        self.dir.chmod(0o755)
         self.out = self.dir / "out"
         self.deadline = time.monotonic() + victim.timeout
         self.children = []
         self.images = 0
+        self.user = [] if user else ["--no-user"]
 
     def left(self):
         left = self.deadline - time.monotonic()
@@ -70,55 +112,66 @@ class Run:
     def text(self):
         return self.out.read_text(errors="replace") if self.out.exists() else ""
 
+    def log(self):
+        return (self.dir / "log").read_text(errors="replace")
+
     def start(self, *arguments):
         pidfile = self.dir / f"pid{len(self.children)}"
-        log = open(self.dir / "log", "ab")
-        child = subprocess.Popen([self.tool, arguments[0], "--pidfile", str(pidfile), *arguments[1:]], stdin=subprocess.DEVNULL,
-                                 stdout=log, stderr=log, cwd="/")
+        with open(self.dir / "log", "ab") as log:
+            child = subprocess.Popen([self.tool, arguments[0], *self.user, "--pidfile", str(pidfile), *arguments[1:]],
+                                     stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/")
         child.pidfile = pidfile
         self.children.append(child)
         return child
 
     def begin(self):
-        child = self.start("run", "--dir", str(self.dir), "--output", str(self.out), "--", *self.victim.command())
+        command = self.victim.command()
+        self.deadline = time.monotonic() + self.victim.timeout
+        child = self.start("run", "--dir", str(self.dir), "--output", str(self.out), "--", *command)
         while "READY" not in self.text():
             if child.poll() is not None:
                 if child.returncode == 77 or "SKIP" in self.text():
                     raise Skipped(self.text().strip())
-                raise Failed(f"ended with {child.returncode} before READY: {self.text()[-300:]}")
+                raise Failed(f"ended with {child.returncode} before READY: {self.text()[-300:]}{self.log()[-300:]}")
             self.left()
-            time.sleep(0.005)
-        time.sleep(0.05)
+            time.sleep(0.003)
+        time.sleep(0.03)
         return child
 
     def root(self, child):
         while not child.pidfile.exists():
             if child.poll() is not None:
-                raise Failed("no pid: " + (self.dir / "log").read_text(errors="replace")[-500:])
+                raise Failed("no pid: " + self.log()[-500:])
             self.left()
             time.sleep(0.002)
         return child.pidfile.read_text().strip()
 
-    def freeze(self, child, kill=True, parent=None):
+    def tool_run(self, *command):
+        try:
+            done = subprocess.run([self.tool, *command], capture_output=True, text=True, timeout=self.left())
+        except subprocess.TimeoutExpired:
+            raise Failed(f"{command[0]} hangs") from None
+        if done.returncode != 0:
+            raise Failed(f"{command[0]}: {done.stderr.strip() or 'status ' + str(done.returncode)}")
+
+    def freeze(self, child, kill=True, parent=None, verify=True):
         image = self.dir / f"image{self.images}"
         self.images += 1
-        command = [self.tool, "freeze", "--root", self.root(child), "--image", str(image)]
+        command = ["freeze", "--root", self.root(child), "--image", str(image)]
         if kill:
             command.append("--kill")
         if parent:
             command += ["--parent", str(parent)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=self.left())
-        if done.returncode != 0:
-            raise Failed("freeze: " + done.stderr.strip())
-        if kill:
+        before = child.poll()
+        self.tool_run(*command)
+        if kill and before is None:
             child.wait(timeout=self.left())
-        done = subprocess.run([self.tool, "verify", "--image", str(image)], capture_output=True, text=True, timeout=self.left())
-        if done.returncode != 0:
-            raise Failed("verify: " + done.stderr.strip())
+        if verify:
+            self.tool_run("verify", "--image", str(image))
         return image
 
-    def thaw(self, image):
-        child = self.start("thaw", "--image", str(image))
+    def thaw(self, image, *options):
+        child = self.start("thaw", "--image", str(image), *options)
         self.root(child)
         return child
 
@@ -130,34 +183,41 @@ class Run:
             except subprocess.TimeoutExpired:
                 raise Failed("does not end; output: " + self.text()[-300:]) from None
             if code != 0:
-                raise Failed(f"status {code}: {self.text()[-400:]}")
+                raise Failed(f"status {code}: {self.text()[-400:]}{self.log()[-300:] if code == 1 else ''}")
         if self.text().count("PASS") != len(children) + already:
             raise Failed(f"{self.text().count('PASS')} of {len(children) + already} passed: {self.text()[-300:]}")
+
+    def refused(self, child, text):
+        """Frozen is refused by name, the tree runs on and passes."""
+        for kill in (True, False):
+            try:
+                self.freeze(child, kill=kill)
+            except Failed as e:
+                if text not in str(e) or "not_freezable" not in str(e):
+                    raise Failed(f"refused, but not as a {text!r}: {e}") from None
+            else:
+                raise Failed("was frozen, but should have been refused")
+        self.go(child)
 
     def flavour(self, name):
         child = self.begin()
         refuse = self.victim.settings.get("refuse")
         if name == "unfrozen":
-            return self.go(child)
-        if refuse:
-            try:
-                self.freeze(child)
-            except Failed as e:
-                if refuse not in str(e):
-                    raise
-                return self.go(child)
-            raise Failed("was frozen, but should have been refused")
-        if name == "kill":
+            self.go(child)
+        elif refuse:
+            self.refused(child, refuse)
+        elif name in ("kill", "no-user"):
             self.go(self.thaw(self.freeze(child)))
+        elif name == "copy":
+            self.go(self.thaw(self.freeze(child), "--copy"))
         elif name == "run-on":
             image = self.freeze(child, kill=False)
             self.go(child)
             (self.dir / "go").unlink()
-            copy = self.thaw(image)
-            self.go(copy, already=1)
-        elif name == "fork":
+            self.go(self.thaw(image), already=1)
+        elif name in ("fork", "eight"):
             image = self.freeze(child)
-            self.go(self.thaw(image), self.thaw(image))
+            self.go(*[self.thaw(image) for _ in range(2 if name == "fork" else 8)])
         elif name == "twice":
             first = self.freeze(child)
             child = self.thaw(first)
@@ -170,10 +230,23 @@ class Run:
             time.sleep(0.02)
             second = self.freeze(child, parent=first)
             self.go(self.thaw(second))
+        elif name == "chain":
+            self.chain(child, 10)
+        else:
+            raise Failed(f"no flavour {name}")
+
+    def chain(self, child, rounds, verify=True):
+        parent = None
+        for _ in range(rounds):
+            image = self.freeze(child, parent=parent, verify=verify)
+            child = self.thaw(image)
+            parent = image
+        self.go(child)
 
     def end(self, keep):
         for child in self.children:
             if child.poll() is None:
+                # Not reaped yet, so the pid that it wrote is still its child's.
                 if child.pidfile.exists():
                     try:
                         os.kill(int(child.pidfile.read_text()), signal.SIGKILL)
@@ -185,47 +258,91 @@ class Run:
             shutil.rmtree(self.dir, ignore_errors=True)
 
 
-def run_victim(victim, flavours, tool, count):
-    for flavour in flavours:
-        if flavour not in victim.flavours and flavour != "unfrozen":
-            continue
-        if victim.settings.get("refuse") and flavour not in ("unfrozen", "kill"):
-            continue
-        needs = victim.settings.get("needs")
-        run = Run(victim, tool)
-        begin = time.monotonic()
+class Suite:
+    def __init__(self, tool, flavours, keep):
+        self.tool = tool
+        self.flavours = flavours
+        self.keep = keep
+        self.expected = Expectations(HERE / "expected.txt")
+        self.count = {"passed": 0, "failed": 0, "skipped": 0}
+        self.lock = threading.Lock()
+        self.rows = {}
+
+    def judge(self, victim, flavour):
+        """(verdict, why) of one flavour."""
+        known = self.expected.reason(victim.name, flavour)
         try:
-            if needs and not Path(needs).exists():
-                raise Skipped(f"needs {needs}")
-            run.flavour(flavour)
-            verdict, why = "passed", ""
+            victim.check_needs()
+            run = Run(victim, self.tool, user=flavour != "no-user")
         except Skipped as e:
-            verdict, why = ("failed" if os.environ.get("MUST_WORK") == "1" else "skipped"), str(e)
+            return "skipped", str(e)
+        try:
+            run.flavour(flavour)
+            verdict, why = "passed", f"(known not to: {known}; take its line out of expected.txt)" if known else ""
+        except Skipped as e:
+            verdict, why = "skipped", str(e)
         except (Failed, subprocess.SubprocessError, OSError) as e:
-            verdict, why = "failed", f"{e} [{run.dir}]"
-        run.end(keep=verdict == "failed")
-        count[verdict] += 1
-        print(f"{verdict:8} {victim.name}/{flavour} {time.monotonic() - begin:.1f}s {why}".rstrip(), flush=True)
-        if flavour == "unfrozen" and verdict != "passed":
-            break
+            verdict, why = ("skipped", f"known: {known} — {e}") if known else ("failed", f"{e} [{run.dir}]")
+        run.end(keep=verdict == "failed" and self.keep)
+        return verdict, why
+
+    def victim(self, victim):
+        for flavour in self.flavours:
+            if flavour not in victim.flavours and flavour not in ("unfrozen", *EXTRA):
+                continue
+            if victim.settings.get("refuse") and flavour not in ("unfrozen", "kill"):
+                continue
+            begin = time.monotonic()
+            verdict, why = self.judge(victim, flavour)
+            if verdict == "skipped" and os.environ.get("MUST_WORK") == "1":
+                verdict = "failed"
+            with self.lock:
+                self.count[verdict] += 1
+                self.rows[victim.name, flavour] = verdict
+                line = f"{verdict:8} {victim.name}/{flavour} {time.monotonic() - begin:.1f}s {why}"
+                print(" ".join(line.split("\n")).rstrip(), flush=True)
+            if flavour == "unfrozen" and verdict != "passed":
+                break
+
+
+def find(build, names, cc):
+    paths = [p for p in HERE.rglob("*") if p.suffix in SOURCES and p.name not in NOT_VICTIMS and "__pycache__" not in p.parts]
+    # The slow ones first, so that none is left alone at the end.
+    victims = sorted((Victim(p, build, cc) for p in paths), key=lambda v: (-v.timeout, v.name))
+    if not names:
+        return victims
+    named = [v for v in victims if {v.name, v.name.split("/")[-1], v.name.split("/")[0]} & set(names)]
+    missing = [n for n in names if not any(n in (v.name, v.name.split("/")[-1], v.name.split("/")[0]) for v in named)]
+    if missing:
+        sys.exit(f"run.py: no victim named {', '.join(missing)}")
+    return named
 
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--build", default=os.environ.get("COPPICE_BUILD", "build-freezer"))
-    parser.add_argument("--flavours", default=",".join(FLAVOURS))
-    parser.add_argument("names", nargs="*")
+    parser.add_argument("--build", default=os.environ.get("BUILD") or os.environ.get("COPPICE_BUILD") or "build-freezer")
+    parser.add_argument("--flavours", default=",".join(FLAVOURS), help=f"also: {', '.join(EXTRA)}")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--cc", default="cc")
+    parser.add_argument("--keep", action="store_true", help="keep the scratch folders of failed ones")
+    parser.add_argument("--endurance", action="store_true")
+    parser.add_argument("names", nargs="*", help="victims or folders of them")
     arguments = parser.parse_args()
     build = (ROOT / arguments.build).resolve()
     tool = build / "src" / "freezer" / "coppice-freeze"
-    paths = sorted(p for p in HERE.iterdir() if p.suffix in (".c", ".py", ".sh") and p.name != "run.py")
-    count = {"passed": 0, "failed": 0, "skipped": 0}
-    for path in paths:
-        if arguments.names and path.stem not in arguments.names:
-            continue
-        run_victim(Victim(path, build), arguments.flavours.split(","), tool, count)
-    print(f"{count['passed']} passed, {count['failed']} failed, {count['skipped']} skipped")
-    return 1 if count["failed"] else 0
+    if not tool.exists():
+        print(f"{tool.relative_to(ROOT) if tool.is_relative_to(ROOT) else tool} is not built")
+        print("0 passed, 1 failed, 0 skipped")
+        return 1
+    if arguments.endurance:
+        import endurance
+        return endurance.main(build, tool, arguments)
+    suite = Suite(tool, arguments.flavours.split(","), arguments.keep or bool(arguments.names))
+    with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
+        for job in [pool.submit(suite.victim, v) for v in find(build, arguments.names, arguments.cc)]:
+            job.result()
+    print(f"{suite.count['passed']} passed, {suite.count['failed']} failed, {suite.count['skipped']} skipped")
+    return 1 if suite.count["failed"] else 0
 
 
 if __name__ == "__main__":

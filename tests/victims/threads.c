@@ -34,11 +34,12 @@ static void *run(void *arg)
                 while (!__atomic_load_n(&open_gate, __ATOMIC_SEQ_CST))
                         usleep(500);
         if (i % 3 == 2)
-                while (!__atomic_load_n(&open_gate, __ATOMIC_SEQ_CST))
+                while (!__atomic_load_n(&open_gate, __ATOMIC_SEQ_CST)) {
                         if (i == 2)
                                 __asm__ volatile("pause" : "+x"(v));
                         else
                                 usleep(300000);
+                }
         int out[4];
         _mm_storeu_si128((__m128i *)out, v);
         prctl(PR_GET_NAME, now);
