@@ -22,7 +22,8 @@ quiet() {
 }
 if [ ! -f "$build/build.ninja" ]; then
         quiet meson setup "$build" "$@"
-elif [ "$(cat "$stamp" 2>/dev/null)" != "$wish" ]; then
+elif [ "$(cat "$stamp" 2>/dev/null)" != "$wish" ] ||
+        [ -n "$(find . -name meson.build -newer "$build/build.ninja" -print -quit)" ]; then # ninja would do it, but loudly
         quiet meson setup --reconfigure "$build" "$@"
 fi
 printf '%s\n' "$wish" >"$stamp"

@@ -10,8 +10,8 @@ Suites come from tools/suites.json; any other executable tests/*/run is a suite 
     status    one check: passed with exit status 0, else failed
     programs  every program of a glob is run, each with its own closing line
 
-A suite gets BUILD (absolute) and BIN (= BUILD/bin) in its environment and /dev/null as standard input.  Its
-output goes to BUILD/check/SUITE.log and is shown when it failed.  The very last line printed here is the sum, and
+A suite gets BUILD and COPPICE_BUILD (absolute) and BIN (= BUILD/bin) in its environment and /dev/null as standard
+input; one with "image" also COPPICE_KERNEL_ROOTFS, the root of the image that tools/test-image.sh prints.  Its output goes to BUILD/check/SUITE.log and is shown when it failed.  The very last line printed here is the sum, and
 the exit status is 1 when anything failed.
 """
 
@@ -65,9 +65,18 @@ def load_suites(build):
     return suites
 
 
-def run_command(command, log, limit, build):
+def environment(build, with_image):
+    env = dict(os.environ, BUILD=build, COPPICE_BUILD=build, BIN=os.path.join(build, "bin"), PYTHONDONTWRITEBYTECODE="1")
+    if with_image:
+        done = subprocess.run([os.path.join(ROOT, "tools/test-image.sh")], stdin=subprocess.DEVNULL, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+        if done.returncode == 0:
+            env["COPPICE_KERNEL_ROOTFS"] = os.path.join(done.stdout.split("\n")[-2], "rootfs")
+    return env
+
+
+def run_command(command, log, limit, env):
     """The exit status, or None when the limit came first.  The whole process group ends with it."""
-    env = dict(os.environ, BUILD=build, BIN=os.path.join(build, "bin"), PYTHONDONTWRITEBYTECODE="1")
     process = subprocess.Popen(command, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                start_new_session=True)
     try:
@@ -101,10 +110,10 @@ def read_counts(path):
     return found
 
 
-def run_counted(command, log_path, limit, build):
+def run_counted(command, log_path, limit, env):
     with open(log_path, "wb") as log:
         try:
-            status = run_command(command, log, limit, build)
+            status = run_command(command, log, limit, env)
         except OSError as e:
             return Result(failed=1, note=f"{command[0]}: {e.strerror}")
     name = os.path.basename(command[0])
@@ -121,7 +130,7 @@ def run_counted(command, log_path, limit, build):
     return result
 
 
-def run_programs(suite, log_path, build):
+def run_programs(suite, log_path, env):
     programs = [p for p in sorted(glob.glob(suite["programs"])) if os.path.isfile(p) and os.access(p, os.X_OK)]
     if not programs:
         return Result(failed=1, note=f"no program matches {os.path.relpath(suite['programs'], ROOT)}")
@@ -129,7 +138,7 @@ def run_programs(suite, log_path, build):
     limit = suite.get("limit", DEFAULT_LIMIT)
     with concurrent.futures.ThreadPoolExecutor(suite.get("parallel", 1)) as pool:
         logs = [f"{log_path[:-4]}.{os.path.basename(p)}.log" for p in programs]
-        results = pool.map(lambda job: run_counted([job[0]], job[1], limit, build), zip(programs, logs))
+        results = pool.map(lambda job: run_counted([job[0]], job[1], limit, env), zip(programs, logs))
         for path, result in zip(logs, results):
             total.add(result)
             with open(log_path, "ab") as out, open(path, "rb") as one:
@@ -141,13 +150,14 @@ def run_programs(suite, log_path, build):
 
 def run_suite(suite, log_path, build):
     open(log_path, "wb").close()
+    env = environment(build, suite.get("image", False))
     if suite["kind"] == "programs":
-        return run_programs(suite, log_path, build)
+        return run_programs(suite, log_path, env)
     limit = suite.get("limit", DEFAULT_LIMIT)
     if suite["kind"] == "counted":
-        return run_counted(suite["command"], log_path, limit, build)
+        return run_counted(suite["command"], log_path, limit, env)
     with open(log_path, "wb") as log:
-        status = run_command(suite["command"], log, limit, build)
+        status = run_command(suite["command"], log, limit, env)
     if status == 0:
         return Result(passed=1)
     return Result(failed=1, note=f"not done within {limit} s" if status is None else f"status {status}")

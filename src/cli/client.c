@@ -265,11 +265,15 @@ static int prepare(struct cop_client *c, struct exchange *x, const char *method,
         for (struct curl_slist *h = c->headers; h; h = h->next)
                 if (!add_header(x, h->data))
                         return -ENOMEM;
-        return add_header(x, x->stream                             ? "Accept: application/x-ndjson"
-                             : x->transfer && !x->transfer->upload ? "Accept: */*"
-                                                                   : "Accept: application/json")
-                       ? 0
-                       : -ENOMEM;
+        const char *accept = x->stream                             ? "application/x-ndjson"
+                             : x->transfer && !x->transfer->upload ? "*/*"
+                                                                   : "application/json";
+        char header[64];
+        snprintf(header, sizeof(header), "Accept: %s", accept);
+        if (!add_header(x, header))
+                return -ENOMEM;
+        curl_easy_setopt(x->easy, CURLOPT_HTTPHEADER, x->headers);
+        return 0;
 }
 
 /* -- running -------------------------------------------------------------------------------------------------------- */

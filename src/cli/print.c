@@ -26,7 +26,7 @@ void cop_print_colour(FILE *out, bool on, const char *colour, const char *text)
 
 void cop_print_json(json_t *value, bool tty)
 {
-        json_dumpf(value, stdout, JSON_ENCODE_ANY | (tty ? JSON_INDENT(2) : JSON_COMPACT));
+        json_dumpf(value, stdout, JSON_ENCODE_ANY | JSON_REAL_PRECISION(15) | (tty ? JSON_INDENT(2) : JSON_COMPACT));
         putchar('\n');
 }
 

@@ -210,7 +210,7 @@ static void warn_state_lost(struct cop_show *s, json_t *cell)
                 cop_cli_note(s->cli, "state lost: %s (reason %s, now generation %lld)",
                              cop_member(lost, "message", "the variables of earlier cells are gone"),
                              cop_member(lost, "reason", "unknown"),
-                             (long long)json_integer_value(json_object_get(lost, "generation")));
+                             (long long)json_integer_value(json_object_get(cell, "generation")));
         json_array_foreach (warnings, i, warning)
                 cop_cli_note(s->cli, "%s",
                              json_is_string(warning) ? json_string_value(warning)
@@ -235,7 +235,7 @@ int cop_show_cell_status(struct cop_show *s, json_t *cell)
                 return exit;
         if (!s->at_line_start && (s->cli->err_tty || s->cli->out_tty))
                 fputc('\n', stderr);
-        if (json_is_integer(count))
+        if (json_integer_value(count) > 0)
                 snprintf(number, sizeof(number), " #%lld", (long long)json_integer_value(count));
         describe_end(cell, detail, sizeof(detail));
         warn_state_lost(s, cell);

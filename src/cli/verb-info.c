@@ -26,40 +26,60 @@ static bool is_bytes(const char *key)
         return n > 6 && strcmp(key + n - 6, "_bytes") == 0;
 }
 
-/* One line per member; objects and arrays of objects indented below their name. */
+static void print_members(json_t *object, int indent);
+
+/* What stands behind a key on its line. */
+static void print_scalar(const char *key, json_t *value)
+{
+        char size[COP_SIZE_MAX];
+
+        if (json_is_integer(value) && is_bytes(key)) {
+                puts(cop_format_size((uint64_t)json_integer_value(value), size));
+        } else if (json_is_string(value)) {
+                cop_print_clean(stdout, json_string_value(value), false);
+                putchar('\n');
+        } else {
+                _cleanup_free_ char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
+                puts(text ? text : "");
+        }
+}
+
+static void print_items(json_t *array, int indent)
+{
+        json_t *item;
+        size_t i;
+
+        json_array_foreach (array, i, item) {
+                printf("%*s- ", indent, "");
+                if (json_is_object(item)) {
+                        puts(cop_member(item, "id", cop_member(item, "name", "")));
+                        print_members(item, indent + 2);
+                } else {
+                        print_scalar("", item);
+                }
+        }
+}
+
+/* One line per member; objects and arrays indented below their name. */
 static void print_members(json_t *object, int indent)
 {
         const char *key;
-        json_t *value, *item;
-        size_t i;
+        json_t *value;
 
         json_object_foreach (object, key, value) {
-                char size[COP_SIZE_MAX];
                 if (json_is_null(value) || (json_is_object(value) && json_object_size(value) == 0))
                         continue;
-                printf("%*s%-*s", indent, "", 22 - indent, key);
+                printf("%*s%s", indent, "", key);
                 if (json_is_object(value)) {
                         putchar('\n');
                         print_members(value, indent + 2);
                 } else if (json_is_array(value)) {
                         putchar('\n');
-                        json_array_foreach (value, i, item) {
-                                if (json_is_object(item)) {
-                                        printf("%*s- %s\n", indent + 2, "",
-                                               cop_member(item, "id", cop_member(item, "name", "")));
-                                        print_members(item, indent + 4);
-                                } else {
-                                        _cleanup_free_ char *text = json_dumps(item, JSON_ENCODE_ANY);
-                                        printf("%*s- %s\n", indent + 2, "", text ? text : "");
-                                }
-                        }
-                } else if (json_is_integer(value) && is_bytes(key)) {
-                        printf(" %s\n", cop_format_size((uint64_t)json_integer_value(value), size));
-                } else if (json_is_string(value)) {
-                        printf(" %s\n", json_string_value(value));
+                        print_items(value, indent + 2);
                 } else {
-                        _cleanup_free_ char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
-                        printf(" %s\n", text ? text : "");
+                        int used = indent + (int)strlen(key);
+                        printf("%*s", used < 22 ? 23 - used : 1, "");
+                        print_scalar(key, value);
                 }
         }
 }

@@ -36,7 +36,10 @@ static void print_cell(json_t *entry)
 {
         json_t *error = json_object_get(entry, "error"), *count = json_object_get(entry, "execution_count");
 
-        printf("cell #%lld %s", (long long)json_integer_value(count), cop_member(entry, "status", ""));
+        if (json_integer_value(count) > 0)
+                printf("cell #%lld %s", (long long)json_integer_value(count), cop_member(entry, "status", ""));
+        else
+                printf("cell %s", cop_member(entry, "status", ""));
         if (strcmp(cop_member(entry, "context_id", "default"), "default") != 0)
                 printf(" in %s", cop_member(entry, "context_id", ""));
         putchar('\n');
@@ -72,6 +75,8 @@ static int on_event(json_t *entry, void *userdata)
                 fflush(stdout);
                 return ferror(stdout);
         }
+        if (strcmp(type, "command.ended") == 0 || strcmp(type, "cell.ended") == 0)
+                return 0; /* the entry beside it says more */
         printf("%s ", cop_member(entry, "at", ""));
         if (strcmp(type, "cell") == 0) {
                 print_cell(entry);
