@@ -69,7 +69,7 @@ static void check_integrity(const char *dir)
         sqlite3_close(db);
 }
 
-/* Writes cells c0, c1, … and tells each that is committed through the pipe. */
+/* Writes cells c0, c1, …, each in one transaction, and tells each that is committed through the pipe. */
 static _Noreturn void write_until_killed(const char *dir, int first, int fd)
 {
         struct cop_store *s = NULL;
@@ -82,7 +82,8 @@ static _Noreturn void write_until_killed(const char *dir, int first, int fd)
                 _exit(2);
         for (int i = first;; i++) {
                 snprintf(id, sizeof(id), "c%d", i);
-                if (add_cell(s, id, text, &err) < 0 || write(fd, &i, sizeof(i)) != sizeof(i))
+                if (cop_store_begin(s, &err) < 0 || add_cell(s, id, text, &err) < 0 || cop_store_commit(s, &err) < 0 ||
+                    write(fd, &i, sizeof(i)) != sizeof(i))
                         _exit(3);
         }
 }
