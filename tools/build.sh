@@ -22,9 +22,10 @@ quiet() {
 }
 if [ ! -f "$build/build.ninja" ]; then
         quiet meson setup "$build" "$@"
-elif [ "$(cat "$stamp" 2>/dev/null)" != "$wish" ] ||
-        [ -n "$(find . -name meson.build -newer "$build/build.ninja" -print -quit)" ]; then # ninja would do it, but loudly
+elif [ "$(cat "$stamp" 2>/dev/null)" != "$wish" ]; then
         quiet meson setup --reconfigure "$build" "$@"
+else
+        quiet ninja -C "$build" build.ninja # what ninja would do by itself, but loudly
 fi
 printf '%s\n' "$wish" >"$stamp"
 ninja -C "$build" --quiet
