@@ -24,9 +24,8 @@ if [ ! -f "$build/build.ninja" ]; then
         quiet meson setup "$build" "$@"
 elif [ "$(cat "$stamp" 2>/dev/null)" != "$wish" ]; then
         quiet meson setup --reconfigure "$build" "$@"
-else
-        quiet ninja -C "$build" build.ninja # what ninja would do by itself, but loudly
 fi
+quiet ninja -C "$build" build.ninja # what ninja does by itself, but loudly
 printf '%s\n' "$wish" >"$stamp"
 ninja -C "$build" --quiet
 tools/link-bin.sh "$build"
