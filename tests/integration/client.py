@@ -97,10 +97,13 @@ class Api:
             for line in reply:
                 line = line.decode().rstrip("\n")
                 if accept == "text/event-stream":
-                    if line.startswith("data: "):
-                        yield json.loads(line[6:])
-                elif line:
-                    yield json.loads(line)
+                    line = line[6:] if line.startswith("data: ") else ""
+                if not line:
+                    continue
+                event = json.loads(line)
+                if Api.checker and ("/cells" in path or "/exec" in path or "/commands" in path):
+                    Api.checker.document.check_event(event)
+                yield event
         finally:
             conn.close()
 

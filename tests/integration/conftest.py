@@ -15,7 +15,11 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from client import ROOT, ApiError, Daemon  # noqa: E402
+from client import ROOT, Api, ApiError, Daemon  # noqa: E402
+from openapi import Checker  # noqa: E402
+
+# Every JSON call of every test is checked against api/openapi.yaml.
+Api.checker = Checker()
 
 
 @pytest.fixture(scope="session")
