@@ -435,6 +435,7 @@ void cop_context_kernel_ended(struct cop_context *c, struct cop_msg *event)
         c->exit_timer = cop_source_free(c->exit_timer);
 
         if (c->removing) {
+                forget_kernel_files(c);
                 cop_context_free(c);
                 return;
         }

@@ -256,6 +256,7 @@ def test_code_that_cannot_be_sent_is_refused(sandbox, code):
 
 
 def test_interrupt_call(sandbox):
+    sandbox.ok("1")
     cell = sandbox.api.post(f"{sandbox.path}/cells", {"code": "import time; time.sleep(60)", "detach": True, "timeout": 120})
     time.sleep(0.5)
     sandbox.api.post(f"{sandbox.path}/cells/{cell['id']}/interrupt")
@@ -265,6 +266,7 @@ def test_interrupt_call(sandbox):
 
 
 def test_a_waiting_cell_can_be_cancelled(sandbox):
+    sandbox.ok("1")
     sandbox.api.post(f"{sandbox.path}/cells", {"code": "import time; time.sleep(2)", "detach": True})
     waiting = sandbox.api.post(f"{sandbox.path}/cells", {"code": "never = True", "detach": True})
     cancelled = sandbox.api.post(f"{sandbox.path}/cells/{waiting['id']}/interrupt")
