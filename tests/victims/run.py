@@ -112,6 +112,11 @@ class Run:
     def text(self):
         return self.out.read_text(errors="replace") if self.out.exists() else ""
 
+    def verdict(self):
+        """The lines that say what failed, or the end of the output."""
+        lines = re.findall(r"^FAIL.*|^\w*(?:Error|Exception): .*", self.text(), re.M)
+        return " | ".join(dict.fromkeys(lines)) or (self.text() + self.log())[-300:]
+
     def log(self):
         return (self.dir / "log").read_text(errors="replace")
 
@@ -183,7 +188,7 @@ class Run:
             except subprocess.TimeoutExpired:
                 raise Failed("does not end; output: " + self.text()[-300:]) from None
             if code != 0:
-                raise Failed(f"status {code}: {self.text()[-400:]}{self.log()[-300:] if code == 1 else ''}")
+                raise Failed(f"status {code}: {self.verdict()}")
         if self.text().count("PASS") != len(children) + already:
             raise Failed(f"{self.text().count('PASS')} of {len(children) + already} passed: {self.text()[-300:]}")
 
@@ -301,7 +306,7 @@ class Suite:
                 self.rows[victim.name, flavour] = verdict
                 line = f"{verdict:8} {victim.name}/{flavour} {time.monotonic() - begin:.1f}s {why}"
                 print(" ".join(line.split("\n")).rstrip(), flush=True)
-            if flavour == "unfrozen" and verdict != "passed":
+            if (flavour == "unfrozen" and verdict != "passed") or "hangs" in why:
                 break
 
 
