@@ -26,8 +26,7 @@
 #define HELLO_DEADLINE (10 * USEC_PER_SEC)
 #define STOP_DEADLINE (10 * USEC_PER_SEC)
 
-/* -- what the keeper knows
- * --------------------------------------------------------------------------------------------------- */
+/* -- what the keeper knows ----------------------------------------------------------------------------------------- */
 
 static void fill_message(const struct cop_wire_entry *entry, struct cop_msg *m)
 {
@@ -104,10 +103,10 @@ static int note_kernel_keys(struct cop_sandbox *sb, struct kernel_keys *ret, str
         return 0;
 }
 
-static bool key_is_noted(const struct kernel_keys *known, const char *key)
+static bool is_of_a_context(const struct cop_sandbox *sb, const char *key)
 {
-        for (size_t i = 0; i < known->count; i++)
-                if (strcmp(known->keys[i], key) == 0)
+        for (const struct cop_context *c = sb->contexts; c; c = c->next)
+                if (strcmp(c->row->kernel_key, key) == 0)
                         return true;
         return false;
 }
@@ -140,7 +139,7 @@ static void take_over(struct cop_sandbox *sb, const struct cop_msg *list, const 
                 fill_message(&entry, &m);
                 if (!is_kernel(&entry))
                         cop_commands_adopt(sb, &m);
-                else if (!key_is_noted(known, entry.key))
+                else if (!is_of_a_context(sb, entry.key)) /* a context that was starting has begun anew */
                         kill_stray_kernel(sb, entry.key);
                 else if (entry.flags & COP_ENTRY_EXITED)
                         cop_contexts_event(sb, &m);
@@ -149,8 +148,7 @@ static void take_over(struct cop_sandbox *sb, const struct cop_msg *list, const 
         tell_lost_kernels(sb, list, known);
 }
 
-/* -- one sandbox
- * ---------------------------------------------------------------------------------------------------------------- */
+/* -- one sandbox --------------------------------------------------------------------------------------------------- */
 
 static void on_list(struct cop_msg *reply, const struct cop_error *err, void *userdata)
 {
@@ -232,8 +230,7 @@ static void adopt_one(struct cop_engine *e, struct cop_sandbox_row *row)
         }
 }
 
-/* -- folders without a row
- * --------------------------------------------------------------------------------------------------------- */
+/* -- folders without a row ----------------------------------------------------------------------------------------- */
 
 struct cop_adoption {
         struct cop_adoption *next;

@@ -14,9 +14,10 @@
 #include "jupyter/kernel.h"
 #include "sandbox/cgroup.h"
 
-/* -- life
- * -------------------------------------------------------------------------------------------------------------------
- */
+#define UID_BASE_DEFAULT (1000u * COP_SLOT_IDS)
+#define UID_END (1u << 31)
+
+/* -- life ---------------------------------------------------------------------------------------------------------- */
 
 static int make_home(struct cop_engine *e, struct cop_error *err)
 {
@@ -69,6 +70,20 @@ static int open_store(struct cop_engine *e, struct cop_error *err)
         return r < 0 ? cop_error_errno(err, r, "%s", e->home) : cop_store_open(path, &e->store, err);
 }
 
+static int choose_uids(struct cop_engine *e, const struct cop_engine_config *config, struct cop_error *err)
+{
+        e->uid_base = config->uid_base ? config->uid_base : UID_BASE_DEFAULT;
+        /* Below 2^31: some programs keep uids in an int. */
+        unsigned most = e->uid_base < UID_END ? (UID_END - e->uid_base) / COP_SLOT_IDS : 0;
+        e->slots = config->slots ? config->slots : most;
+        if (e->uid_base % COP_SLOT_IDS != 0 || e->slots > most || e->slots == 0)
+                return cop_error_set(
+                        err, ERANGE, COP_ERR_bad_request,
+                        "uid range: expected a multiple of 65536 and room for %u sandboxes below 2^31, not %u",
+                        e->slots, e->uid_base);
+        return 0;
+}
+
 static int open_engine(struct cop_engine *e, const struct cop_engine_config *config, struct cop_error *err)
 {
         e->home = strdup(config->home);
@@ -77,7 +92,9 @@ static int open_engine(struct cop_engine *e, const struct cop_engine_config *con
         e->recipes = strdup(config->recipes);
         if (!e->home || !e->keeper_path || !e->image_tool || !e->recipes)
                 return cop_error_errno(err, ENOMEM, "engine");
-        int r = make_home(e, err);
+        int r = choose_uids(e, config, err);
+        if (r == 0)
+                r = make_home(e, err);
         if (r == 0)
                 r = lock_home(e, err);
         if (r == 0)
@@ -146,9 +163,7 @@ struct cop_engine *cop_engine_free(struct cop_engine *e)
         return NULL;
 }
 
-/* -- events
- * -------------------------------------------------------------------------------------------------------------------
- */
+/* -- events -------------------------------------------------------------------------------------------------------- */
 
 void cop_engine_event(struct cop_engine *e, const char *type, const char *sandbox_id, json_t *detail)
 {
@@ -172,8 +187,7 @@ void cop_engine_event(struct cop_engine *e, const char *type, const char *sandbo
         cop_sandbox_log(e, sb->logs_fd, sb->id, line);
 }
 
-/* -- what the daemon is
- * --------------------------------------------------------------------------------------------------------- */
+/* -- what the daemon is -------------------------------------------------------------------------------------------- */
 
 /* VmRSS, in bytes; 0 when it cannot be read. */
 static uint64_t resident_bytes(void)

@@ -37,6 +37,8 @@ struct cop_engine_config {
         const char *keeper_path; /* coppice-keeper */
         const char *image_tool;  /* libexec/coppice-image */
         const char *recipes;     /* folder of recipes (images/) */
+        uint32_t uid_base; /* first host uid of all sandboxes, a multiple of 65536; 0 = 65536000 */
+        unsigned slots;    /* how many sandboxes may live at a time, 65536 uids each; 0 = up to uid 2^31 */
 };
 
 /* Opens the store, adopts running keepers, ends what cannot be adopted. */

@@ -81,8 +81,7 @@ static void job_fail(struct cop_image_job *j, const struct cop_error *err)
         cop_op_done(op, NULL, err);
 }
 
-/* -- what the tool says
- * --------------------------------------------------------------------------------------------------- */
+/* -- what the tool says -------------------------------------------------------------------------------------------- */
 
 static void copy_text(json_t *event, const char *key, char *buf, size_t n)
 {
@@ -153,8 +152,7 @@ static void on_out(struct cop_source *s, int fd, uint32_t revents, void *userdat
                 j->out = cop_source_free(s); /* the end of the child decides */
 }
 
-/* -- the child
- * -------------------------------------------------------------------------------------------------------------- */
+/* -- the child ----------------------------------------------------------------------------------------------------- */
 
 static void on_child(struct cop_source *s, const siginfo_t *si, void *userdata);
 
@@ -293,8 +291,7 @@ static void on_child(struct cop_source *s, const siginfo_t *si, void *userdata)
         cop_op_done(op, view, NULL);
 }
 
-/* -- stopping
- * ----------------------------------------------------------------------------------------------------------------- */
+/* -- stopping ------------------------------------------------------------------------------------------------------ */
 
 static void on_kill_timer(struct cop_source *s, usec_t now, void *userdata)
 {
@@ -326,8 +323,7 @@ void cop_images_drop(struct cop_engine *e)
         }
 }
 
-/* -- starting
- * ----------------------------------------------------------------------------------------------------------------- */
+/* -- starting ------------------------------------------------------------------------------------------------------ */
 
 bool cop_image_job_running(struct cop_engine *e, const char *name)
 {

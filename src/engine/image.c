@@ -15,8 +15,7 @@
 /* Where the recipe puts our kernel module (images/code-interpreter/recipe.json). */
 #define KERNEL_MODULE "usr/lib/python3/dist-packages/coppice_kernel/__init__.py"
 
-/* -- views
- * ------------------------------------------------------------------------------------------------------------------ */
+/* -- views --------------------------------------------------------------------------------------------------------- */
 
 json_t *cop_image_view(struct cop_engine *e, const struct cop_image_row *row, bool packages)
 {
@@ -44,8 +43,7 @@ json_t *cop_image_view(struct cop_engine *e, const struct cop_image_row *row, bo
         return view;
 }
 
-/* -- image.json -> row
- * -------------------------------------------------------------------------------------------------------- */
+/* -- image.json -> row --------------------------------------------------------------------------------------------- */
 
 static bool id_ok(json_t *value)
 {
@@ -150,9 +148,7 @@ int cop_image_register(struct cop_engine *e, const char *id, const char *name, c
         return 0;
 }
 
-/* -- using
- * --------------------------------------------------------------------------------------------------------------------
- */
+/* -- using --------------------------------------------------------------------------------------------------------- */
 
 int cop_image_lookup(struct cop_engine *e, const char *ref, struct cop_image_row **ret, json_t **ret_kernelspecs,
                      json_t **ret_defaults, struct cop_error *err)
@@ -200,8 +196,7 @@ void cop_image_release(struct cop_engine *e, const char *image_id)
                 delete_image(e, row);
 }
 
-/* -- operations
- * ---------------------------------------------------------------------------------------------------------------- */
+/* -- operations ---------------------------------------------------------------------------------------------------- */
 
 static int check_name(const char *name, struct cop_error *err)
 {
@@ -322,9 +317,7 @@ void cop_image_remove(struct cop_engine *e, const char *ref, struct cop_op_to to
         cop_answer(to, view, NULL);
 }
 
-/* -- start
- * ----------------------------------------------------------------------------------------------------------------------
- */
+/* -- start --------------------------------------------------------------------------------------------------------- */
 
 void cop_images_sweep(struct cop_engine *e)
 {

@@ -22,6 +22,8 @@
 
 #define STOP_DEADLINE (10 * USEC_PER_SEC)
 #define CLEAN_EVERY (20 * USEC_PER_MSEC)
+#define SAVE_EVERY    (1 * USEC_PER_SEC)
+#define PRUNE_EVERY   16
 #define CLEAN_TRIES 500 /* 10 s: a process in an uninterruptible sleep holds its cgroup */
 
 struct ender {
@@ -34,11 +36,11 @@ struct cop_sandbox_end {
         struct ender *enders;
         struct cop_source *timer; /* owned */
         unsigned tries;
-        bool stopped; /* the keeper said that nothing is left */
+        bool stopped;   /* the keeper said that nothing is left */
+        bool discarded; /* the files are in the trash */
 };
 
-/* -- step 4
- * ------------------------------------------------------------------------------------------------------------------ */
+/* -- step 4 -------------------------------------------------------------------------------------------------------- */
 
 static void answer_enders(struct cop_sandbox *sb, json_t *view)
 {
@@ -62,19 +64,35 @@ static void discard_files(struct cop_sandbox *sb, bool logs_too)
                         cop_trash_add(sb->engine, path);
 }
 
+/* The row is what keeps name and uid range taken, so this is tried until it works: deleting the files makes the room that a
+ * full disk lacks.  Callers do not wait for that. */
+static void save_later(struct cop_sandbox *sb, const struct cop_error *err)
+{
+        if (sb->state != COP_SANDBOX_ENDED)
+                cop_log_warning("the end of sandbox %s is not saved yet: %s", sb->id, err->message);
+        sb->state = COP_SANDBOX_ENDED;
+        _cleanup_json_ json_t *view = cop_sandbox_view(sb);
+        answer_enders(sb, view);
+        cop_source_set_time(sb->end->timer, cop_usec_add(cop_now(CLOCK_MONOTONIC), SAVE_EVERY));
+}
+
 static void finish(struct cop_sandbox *sb)
 {
         struct cop_engine *e = sb->engine;
         bool removed = strcmp(sb->end->reason, "removed") == 0 || strcmp(sb->end->reason, "start_failed") == 0;
         struct cop_error err;
 
-        sb->row->ended_at = cop_now(CLOCK_REALTIME);
-        free(sb->row->ended_reason);
-        sb->row->ended_reason = strdup(sb->end->reason);
-        discard_files(sb, removed);
-        if (cop_store_sandbox_ended(e->store, sb->id, sb->row->ended_at, sb->end->reason, removed, &err) < 0)
-                /* The row stays "ending"; the next start of the daemon ends it again. */
-                cop_log_warning("the end of sandbox %s was not saved: %s", sb->id, err.message);
+        if (!sb->end->discarded) {
+                sb->row->ended_at = cop_now(CLOCK_REALTIME);
+                free(sb->row->ended_reason);
+                sb->row->ended_reason = strdup(sb->end->reason);
+                discard_files(sb, removed);
+                sb->end->discarded = true;
+        }
+        if (cop_store_sandbox_ended(e->store, sb->id, sb->row->ended_at, sb->end->reason, removed, &err) < 0) {
+                save_later(sb, &err);
+                return;
+        }
         sb->state = COP_SANDBOX_ENDED;
         _cleanup_json_ json_t *detail = json_pack("{s:s}", "reason", sb->end->reason);
         cop_engine_event(e, "sandbox.ended", sb->id, detail);
@@ -84,22 +102,23 @@ static void finish(struct cop_sandbox *sb)
         answer_enders(sb, view);
         cop_sandbox_drop(sb);
         cop_image_release(e, image_id);
-        cop_engine_prune(e);
+        if (++e->ends_since_prune >= PRUNE_EVERY)
+                cop_engine_prune(e);
 }
 
-/* -- step 2
- * ------------------------------------------------------------------------------------------------------------------ */
+/* -- step 2 -------------------------------------------------------------------------------------------------------- */
 
 static void on_finish_timer(struct cop_source *s, usec_t now, void *userdata)
 {
         struct cop_sandbox *sb = userdata;
         struct cop_error err;
 
-        if (!sb->end->stopped && cop_cgroup_cleanup(sb->id, 1, &err) == -EBUSY && ++sb->end->tries < CLEAN_TRIES) {
+        if (!sb->end->stopped && !sb->end->discarded && cop_cgroup_cleanup(sb->id, 1, &err) == -EBUSY &&
+            ++sb->end->tries < CLEAN_TRIES) {
                 cop_source_set_time(s, cop_usec_add(now, CLEAN_EVERY));
                 return;
         }
-        if (sb->end->tries >= CLEAN_TRIES)
+        if (sb->end->tries >= CLEAN_TRIES && !sb->end->discarded)
                 cop_log_warning("processes of sandbox %s are left: %s", sb->id, err.message);
         finish(sb);
 }
@@ -134,8 +153,7 @@ static void stop(struct cop_sandbox *sb)
         cop_keeper_call(sb->keeper, &m, STOP_DEADLINE, on_stopped, sb);
 }
 
-/* -- step 1
- * ------------------------------------------------------------------------------------------------------------------ */
+/* -- step 1 -------------------------------------------------------------------------------------------------------- */
 
 static void add_ender(struct cop_sandbox *sb, struct cop_op *op)
 {
@@ -209,8 +227,7 @@ void cop_sandbox_end_drop(struct cop_sandbox *sb)
         free(TAKE_PTR(sb->end));
 }
 
-/* -- what has ended
- * ----------------------------------------------------------------------------------------------------------- */
+/* -- what has ended ------------------------------------------------------------------------------------------------ */
 
 /* Logs of a sandbox that ended by itself, and its row's children. */
 static int purge_ended(struct cop_engine *e, const struct cop_sandbox_row *row, struct cop_error *err)
@@ -222,22 +239,31 @@ static int purge_ended(struct cop_engine *e, const struct cop_sandbox_row *row, 
         return cop_store_sandbox_ended(e->store, row->id, row->ended_at, row->ended_reason, true, err);
 }
 
-void cop_engine_prune(struct cop_engine *e)
+static void prune_files(struct cop_engine *e)
 {
         _cleanup_(cop_sandbox_rows_freep) struct cop_sandbox_row **rows = NULL;
         char path[4200];
 
-        if (cop_store_sandbox_prunable(e->store, COP_KEEP_ENDED, &rows, NULL) < 0)
+        if (cop_store_sandbox_prunable(e->store, COP_KEEP_LOGS, &rows, NULL) < 0)
                 return;
-        for (struct cop_sandbox_row **row = rows; *row; row++) {
+        for (struct cop_sandbox_row **row = rows; *row; row++)
                 if (cop_path_format(path, sizeof(path), "%s/sandboxes/%s", e->home, (*row)->id) == 0)
                         cop_trash_add(e, path);
-                cop_store_sandbox_delete(e->store, (*row)->id, NULL);
-        }
 }
 
-/* -- operations
- * ---------------------------------------------------------------------------------------------------------------- */
+void cop_engine_prune(struct cop_engine *e)
+{
+        _cleanup_(cop_sandbox_rows_freep) struct cop_sandbox_row **rows = NULL;
+
+        e->ends_since_prune = 0;
+        prune_files(e);
+        if (cop_store_sandbox_prunable(e->store, COP_KEEP_ENDED, &rows, NULL) < 0)
+                return;
+        for (struct cop_sandbox_row **row = rows; *row; row++)
+                cop_store_sandbox_delete(e->store, (*row)->id, NULL);
+}
+
+/* -- operations ---------------------------------------------------------------------------------------------------- */
 
 static void remove_ended(struct cop_engine *e, const char *ref, struct cop_op_to to)
 {

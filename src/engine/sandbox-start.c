@@ -36,8 +36,7 @@ struct cop_sandbox_start {
         bool start_kernel;
 };
 
-/* -- parameters -> row
- * -------------------------------------------------------------------------------------------------- */
+/* -- parameters -> row --------------------------------------------------------------------------------------------- */
 
 static int get_limits(const struct cop_sandbox_params *p, struct cop_sandbox_limits *ret, struct cop_error *err)
 {
@@ -105,7 +104,7 @@ static int insert_row(struct cop_engine *e, struct cop_sandbox_row *row, struct 
 
         for (int tries = 0; r == -EEXIST && tries < 10; tries++) {
                 cop_id_new(row->id, "sb_", 10);
-                r = cop_store_sandbox_free_slot(e->store, COP_SLOTS_MAX, &row->slot, err);
+                r = cop_store_sandbox_free_slot(e->store, e->slots, &row->slot, err);
                 if (r == 0)
                         r = cop_store_sandbox_insert(e->store, row, err);
                 if (r == -EEXIST && err->code == COP_ERR_name_taken)
@@ -114,8 +113,7 @@ static int insert_row(struct cop_engine *e, struct cop_sandbox_row *row, struct 
         return r;
 }
 
-/* -- folders
- * ---------------------------------------------------------------------------------------------------------------- */
+/* -- folders ------------------------------------------------------------------------------------------------------- */
 
 static int make_folder(int at_fd, const char *name, mode_t mode, struct cop_error *err)
 {
@@ -149,8 +147,7 @@ static int make_folders(struct cop_sandbox *sb, struct cop_error *err)
         return cop_sandbox_open_folders(sb, err);
 }
 
-/* -- the keeper
- * --------------------------------------------------------------------------------------------------------------- */
+/* -- the keeper ---------------------------------------------------------------------------------------------------- */
 
 /* A keeper that died says why on its stderr only. */
 static void add_last_words(struct cop_sandbox *sb, struct cop_error *err)
@@ -277,7 +274,7 @@ static int send_start(struct cop_sandbox *sb, struct cop_error *err)
         host_name(sb, host);
         cop_msg_add_str(&m, COP_TAG_CGROUP, sb->id);
         cop_msg_add_str(&m, COP_TAG_HOSTNAME, host);
-        cop_msg_add_u64(&m, COP_TAG_UID_BASE, COP_UID_BASE(sb->row->slot));
+        cop_msg_add_u64(&m, COP_TAG_UID_BASE, sb->engine->uid_base + sb->row->slot * COP_SLOT_IDS);
         cop_msg_add_u64(&m, COP_TAG_DEFAULT_UID, (uint64_t)json_integer_value(json_object_get(sb->defaults, "uid")));
         cop_msg_add_u64(&m, COP_TAG_DEFAULT_GID, (uint64_t)json_integer_value(json_object_get(sb->defaults, "gid")));
         cop_msg_add_str(&m, COP_TAG_CWD, sb->row->workdir);
@@ -305,8 +302,7 @@ static int start_keeper(struct cop_sandbox *sb, struct cop_error *err)
                                 err);
 }
 
-/* -- the operation
- * -------------------------------------------------------------------------------------------------------------- */
+/* -- the operation ------------------------------------------------------------------------------------------------- */
 
 /* The caller went away before it learned the id: nobody would ever use the sandbox. */
 static void on_cancel(void *data)

@@ -16,8 +16,7 @@ struct cop_sandbox_waiter {
         void *userdata;
 };
 
-/* -- making, freeing
- * ---------------------------------------------------------------------------------------------------- */
+/* -- making, freeing ----------------------------------------------------------------------------------------------- */
 
 int cop_sandbox_new(struct cop_engine *e, struct cop_sandbox_row *row, struct cop_sandbox **ret, struct cop_error *err)
 {
@@ -89,8 +88,7 @@ int cop_sandbox_open_folders(struct cop_sandbox *sb, struct cop_error *err)
         return 0;
 }
 
-/* -- what the keeper tells
- * ------------------------------------------------------------------------------------------------ */
+/* -- what the keeper tells ----------------------------------------------------------------------------------------- */
 
 void cop_sandbox_note_memory(struct cop_sandbox *sb, const struct cop_msg *m)
 {
@@ -129,8 +127,7 @@ static void on_lost(const struct cop_error *err, void *userdata)
 void (*const cop_sandbox_on_event)(struct cop_msg *event, void *userdata) = on_event;
 void (*const cop_sandbox_on_lost)(const struct cop_error *err, void *userdata) = on_lost;
 
-/* -- finding
- * --------------------------------------------------------------------------------------------------------------- */
+/* -- finding ------------------------------------------------------------------------------------------------------- */
 
 struct cop_sandbox *cop_sandbox_by_id(struct cop_engine *e, const char *id)
 {
@@ -174,8 +171,7 @@ int cop_sandbox_find(struct cop_engine *e, const char *ref, struct cop_sandbox *
         return r < 0 ? r : ended_error(ref, row->ended_reason, err);
 }
 
-/* -- waiting
- * --------------------------------------------------------------------------------------------------------------- */
+/* -- waiting ------------------------------------------------------------------------------------------------------- */
 
 void cop_sandbox_when_running(struct cop_engine *e, const char *ref, cop_sandbox_fn fn, void *userdata)
 {
@@ -231,8 +227,7 @@ void cop_sandbox_now_running(struct cop_sandbox *sb)
         cop_sandbox_answer_waiters(sb, NULL);
 }
 
-/* -- listing
- * --------------------------------------------------------------------------------------------------------------- */
+/* -- listing ------------------------------------------------------------------------------------------------------- */
 
 static bool matches(json_t *filter, json_t *view)
 {
@@ -283,9 +278,7 @@ void cop_sandbox_list(struct cop_engine *e, json_t *filter, struct cop_op_to to)
         cop_answer(to, json_pack("{s:O}", "sandboxes", list), NULL);
 }
 
-/* -- one
- * -------------------------------------------------------------------------------------------------------------------
- */
+/* -- one ----------------------------------------------------------------------------------------------------------- */
 
 struct question { /* waits for the keeper on behalf of a GET or PATCH */
         struct cop_engine *engine;
@@ -396,8 +389,7 @@ void cop_sandbox_kernelspecs(struct cop_engine *e, const char *ref, struct cop_o
         cop_answer(to, json_pack("{s:O?, s:O}", "default", first, "kernelspecs", sb->kernelspecs), NULL);
 }
 
-/* -- changing
- * -------------------------------------------------------------------------------------------------------------- */
+/* -- changing ------------------------------------------------------------------------------------------------------ */
 
 static int patch_limits(json_t *patch, struct cop_sandbox_limits *l, bool *ret_changed, struct cop_error *err)
 {
@@ -408,12 +400,12 @@ static int patch_limits(json_t *patch, struct cop_sandbox_limits *l, bool *ret_c
         if (json_is_string(memory) && cop_parse_size(json_string_value(memory), &l->memory) < 0)
                 return cop_error_set(err, EINVAL, COP_ERR_bad_request,
                                      "field \"memory\": expected a size such as \"2G\" or bytes");
-        if (json_is_integer(memory))
-                l->memory = (uint64_t)MAX_OF(json_integer_value(memory), 0);
+        if (json_is_number(memory))
+                l->memory = (uint64_t)MIN_OF(MAX_OF(json_number_value(memory), 0.0), 1e18);
         if (json_is_number(cpus))
                 l->cpu_milli = (unsigned)(MIN_OF(MAX_OF(json_number_value(cpus), 0.0), 100000.0) * 1000 + 0.5);
-        if (json_is_integer(pids))
-                l->pids = (unsigned)MIN_OF(MAX_OF(json_integer_value(pids), 0), (json_int_t)UINT32_MAX);
+        if (json_is_number(pids))
+                l->pids = (unsigned)MIN_OF(MAX_OF(json_number_value(pids), 0.0), 4e9);
         return *ret_changed ? cop_limits_check(l, err) : 0;
 }
 

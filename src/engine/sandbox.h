@@ -11,18 +11,17 @@
 
 #include "engine/internal.h"
 
-#define COP_SLOTS_MAX 31768u /* uid ranges: (1000 + slot) * 65536 stays below 2^31 */
-#define COP_UID_BASE(slot) (0x10000u * (1000u + (slot)))
+#define COP_SLOT_IDS 65536u /* uids and gids of one sandbox */
 
 #define COP_KEEP_ENDED 200 /* rows of ended sandboxes kept for reading */
+#define COP_KEEP_LOGS 20   /* those of which the logs are kept, unless they were removed */
 
 struct cop_sandbox_limits {
         uint64_t memory; /* bytes */
         unsigned cpu_milli, pids, nofile;
 };
 
-/* -- sandbox.c -------------------------------------------------------------------------------------------------------
- */
+/* -- sandbox.c ----------------------------------------------------------------------------------------------------- */
 
 /* The object of a row (stolen, also on failure), linked into the engine; state STARTING. */
 int cop_sandbox_new(struct cop_engine *e, struct cop_sandbox_row *row, struct cop_sandbox **ret, struct cop_error *err);
@@ -42,8 +41,7 @@ struct cop_sandbox *cop_sandbox_by_id(struct cop_engine *e, const char *id);
 /* Any of memory, whatever its state. */
 struct cop_sandbox *cop_sandbox_by_ref(struct cop_engine *e, const char *ref);
 
-/* -- sandbox-params.c
- * --------------------------------------------------------------------------------------------------- */
+/* -- sandbox-params.c ---------------------------------------------------------------------------------------------- */
 
 int cop_limits_check(const struct cop_sandbox_limits *l, struct cop_error *err);
 char *cop_limits_to_json(const struct cop_sandbox_limits *l); /* malloc'd; NULL when out of memory */
@@ -56,45 +54,39 @@ int cop_env_to_json(json_t *object, char **ret, struct cop_error *err);
 int cop_sandbox_check_name(struct cop_engine *e, const char *name, const struct cop_sandbox *but,
                            struct cop_error *err);
 
-/* -- sandbox-start.c
- * ---------------------------------------------------------------------------------------------------- */
+/* -- sandbox-start.c ----------------------------------------------------------------------------------------------- */
 
 /* Stops a start under way; its caller gets err. */
 void cop_sandbox_start_abort(struct cop_sandbox *sb, const struct cop_error *err);
 
-/* -- sandbox-end.c
- * ------------------------------------------------------------------------------------------------------ */
+/* -- sandbox-end.c ------------------------------------------------------------------------------------------------- */
 
 /* Begins the end, or joins one that is under way.  reason: as ended_reason of the API.  op (may be NULL) gets the
  * Sandbox. */
 void cop_sandbox_end(struct cop_sandbox *sb, const char *reason, struct cop_op *op);
 /* Frees sb->end at shutdown. */
 void cop_sandbox_end_drop(struct cop_sandbox *sb);
-/* Forgets the oldest ended sandboxes beyond COP_KEEP_ENDED, files too. */
+/* Forgets the oldest ended sandboxes beyond COP_KEEP_ENDED, and the logs beyond COP_KEEP_LOGS. */
 void cop_engine_prune(struct cop_engine *e);
 
-/* -- trash.c
- * ------------------------------------------------------------------------------------------------------------- */
+/* -- trash.c ------------------------------------------------------------------------------------------------------- */
 
 int cop_trash_new(struct cop_engine *e, struct cop_error *err); /* and goes on with what an earlier daemon left */
 void cop_trash_free(struct cop_engine *e);
 /* Takes path out of sight at once and deletes it in a child process. A missing path is fine. */
 void cop_trash_add(struct cop_engine *e, const char *path);
 
-/* -- policy.c
- * ------------------------------------------------------------------------------------------------------------ */
+/* -- policy.c ------------------------------------------------------------------------------------------------------ */
 
 int cop_policy_new(struct cop_engine *e, struct cop_error *err);
 void cop_policy_changed(struct cop_engine *e); /* an expires_at changed */
 
-/* -- adopt.c
- * ------------------------------------------------------------------------------------------------------------- */
+/* -- adopt.c ------------------------------------------------------------------------------------------------------- */
 
 int cop_engine_adopt(struct cop_engine *e, struct cop_error *err);
 void cop_engine_adopt_drop(struct cop_engine *e);
 
-/* -- image.c
- * ------------------------------------------------------------------------------------------------------------- */
+/* -- image.c ------------------------------------------------------------------------------------------------------- */
 
 /* The folder of an image and what image.json says of it (any may be NULL). */
 int cop_image_lookup(struct cop_engine *e, const char *ref, struct cop_image_row **ret, json_t **ret_kernelspecs,

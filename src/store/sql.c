@@ -50,8 +50,7 @@ int cop_sql_error(struct cop_store *s, int rc, struct cop_error *err)
         }
 }
 
-/* -- statements ------------------------------------------------------------------------------------------------------
- */
+/* -- statements ---------------------------------------------------------------------------------------------------- */
 
 static int find_column(const struct cop_table *table, const char *name)
 {
@@ -225,8 +224,7 @@ static int step(struct cop_store *s, struct cop_statement *st, struct cop_error 
         return cop_sql_error(s, rc, err);
 }
 
-/* -- running ---------------------------------------------------------------------------------------------------------
- */
+/* -- running ------------------------------------------------------------------------------------------------------- */
 
 static int start(struct cop_store *s, const char *sql, const struct cop_table *in, const void *row,
                  const struct cop_table *out, struct cop_statement **ret, struct cop_error *err)

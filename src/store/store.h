@@ -34,8 +34,7 @@ int cop_store_begin(struct cop_store *s, struct cop_error *err);
 int cop_store_commit(struct cop_store *s, struct cop_error *err); /* on failure everything is rolled back */
 void cop_store_rollback(struct cop_store *s);                     /* nothing happens when none is open */
 
-/* -- images ----------------------------------------------------------------------------------------------------------
- */
+/* -- images -------------------------------------------------------------------------------------------------------- */
 
 struct cop_image_row {
         char id[COP_STORE_ID_MAX]; /* im_… */
@@ -58,8 +57,7 @@ int cop_store_image_delete(struct cop_store *s, const char *id, struct cop_error
 struct cop_image_row *cop_image_row_free(struct cop_image_row *row);
 struct cop_image_row **cop_image_rows_free(struct cop_image_row **rows);
 
-/* -- sandboxes -------------------------------------------------------------------------------------------------------
- */
+/* -- sandboxes ----------------------------------------------------------------------------------------------------- */
 
 struct cop_sandbox_row {
         char id[COP_STORE_ID_MAX];       /* sb_… */
@@ -114,8 +112,7 @@ int cop_store_sandbox_delete(struct cop_store *s, const char *id, struct cop_err
 struct cop_sandbox_row *cop_sandbox_row_free(struct cop_sandbox_row *row);
 struct cop_sandbox_row **cop_sandbox_rows_free(struct cop_sandbox_row **rows);
 
-/* -- contexts --------------------------------------------------------------------------------------------------------
- */
+/* -- contexts ------------------------------------------------------------------------------------------------------ */
 
 struct cop_context_row {
         char sandbox_id[COP_STORE_ID_MAX];
@@ -146,8 +143,7 @@ int cop_store_context_delete(struct cop_store *s, const char *sandbox_id, const 
 struct cop_context_row *cop_context_row_free(struct cop_context_row *row);
 struct cop_context_row **cop_context_rows_free(struct cop_context_row **rows);
 
-/* -- cells -----------------------------------------------------------------------------------------------------------
- */
+/* -- cells --------------------------------------------------------------------------------------------------------- */
 
 struct cop_cell_row {
         char id[COP_STORE_ID_MAX]; /* cell_… */
@@ -192,8 +188,7 @@ int cop_store_cell_list(struct cop_store *s, const struct cop_cell_filter *f, st
 struct cop_cell_row *cop_cell_row_free(struct cop_cell_row *row);
 struct cop_cell_row **cop_cell_rows_free(struct cop_cell_row **rows);
 
-/* -- commands --------------------------------------------------------------------------------------------------------
- */
+/* -- commands ------------------------------------------------------------------------------------------------------ */
 
 struct cop_command_row {
         char id[COP_STORE_ID_MAX]; /* cmd_…; also its key at the keeper */
@@ -229,8 +224,7 @@ int cop_store_command_list(struct cop_store *s, const struct cop_command_filter 
 struct cop_command_row *cop_command_row_free(struct cop_command_row *row);
 struct cop_command_row **cop_command_rows_free(struct cop_command_row **rows);
 
-/* -- events ----------------------------------------------------------------------------------------------------------
- */
+/* -- events -------------------------------------------------------------------------------------------------------- */
 
 #define COP_STORE_EVENTS_KEEP 20000 /* older ones go */
 
@@ -249,8 +243,7 @@ int cop_store_event_list(struct cop_store *s, int64_t after, const char *sandbox
 struct cop_event_row *cop_event_row_free(struct cop_event_row *row);
 struct cop_event_row **cop_event_rows_free(struct cop_event_row **rows);
 
-/* -- tokens ----------------------------------------------------------------------------------------------------------
- */
+/* -- tokens -------------------------------------------------------------------------------------------------------- */
 
 struct cop_token_row {
         char id[COP_STORE_ID_MAX]; /* tok_… */

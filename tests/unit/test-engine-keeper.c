@@ -112,7 +112,7 @@ static void turn_until(struct fixture *f, const unsigned *counter, unsigned want
                 ASSERT_OK(cop_loop_turn(f->loop, USEC_PER_SEC), NULL);
 }
 
-/* -- scripts: run in the fake keeper ---------------------------------------------------------------------------------- */
+/* -- scripts: run in the fake keeper ------------------------------------------------------------------------------- */
 
 static bool receive(int fd, struct cop_msg *m)
 {
@@ -230,7 +230,7 @@ static void serve_with_fd(int fd)
         pause();
 }
 
-/* -- tests ---------------------------------------------------------------------------------------------------------------- */
+/* -- tests --------------------------------------------------------------------------------------------------------- */
 
 TEST(replies_find_their_calls_in_any_order)
 {

@@ -2,7 +2,9 @@
  * image.json) or /tmp/coppice-image-path. */
 #include "engine-driver.h"
 
+#include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -302,6 +304,98 @@ TEST(a_start_that_fails_leaves_nothing)
         snprintf(path, sizeof(path), "%s/sandboxes", f.home);
         ASSERT_OK(rmdir(path), NULL); /* empty */
         engine_close(&f);
+}
+
+TEST(removed_while_it_starts)
+{
+        struct engine_fixture f = {0};
+        _cleanup_answer_ struct answer a = {0}, gone = {0}, twin = {0}, left = {0};
+        struct cop_sandbox_params p = {.name = "demo", .image = "test", .ttl = USEC_INFINITY};
+        struct cop_op *op, *remove;
+
+        open_with_image(&f);
+        cop_sandbox_create(f.engine, &p, answer_to(&a), &op);
+        ASSERT_EQ(a.calls, 0);
+        cop_sandbox_remove(f.engine, "demo", answer_to(&gone), &remove);
+        ASSERT_EQ(a.err.code, COP_ERR_sandbox_ended);
+        /* The name is free before the old one is quite gone. */
+        create(&f, "demo", USEC_INFINITY, &twin);
+        assert_good(&twin);
+        wait_answer(&f, &gone);
+        assert_good(&gone);
+        ASSERT_EQ(count_processes(text_of(&gone, "id")), 0);
+        ASSERT(!exists(&f, text_of(&gone, "id"), ""));
+
+        /* Who leaves before the answer leaves no sandbox behind. */
+        p.name = "other";
+        cop_sandbox_create(f.engine, &p, answer_to(&left), &op);
+        cop_op_cancel(op);
+        while (f.engine->sandboxes->next)
+                ASSERT_OK(cop_loop_turn(f.loop, USEC_PER_SEC), NULL);
+        ASSERT_EQ(left.calls, 0);
+        ASSERT_STR(f.engine->sandboxes->id, text_of(&twin, "id"));
+        answer_done(&gone);
+        remove_it(&f, "demo", &gone);
+        assert_good(&gone);
+        engine_close(&f);
+}
+
+/* Fills what is left of the home's disk. */
+static void fill_disk(struct engine_fixture *f)
+{
+        static char block[65536];
+        char path[400];
+
+        snprintf(path, sizeof(path), "%s/ballast", f->home);
+        int fd = open(path, O_WRONLY | O_CREAT | O_APPEND, 0600);
+        memset(block, 'x', sizeof(block));
+        for (size_t n = sizeof(block); n > 0;)
+                if (write(fd, block, n) <= 0)
+                        n /= 2;
+        close(fd);
+}
+
+TEST(a_full_disk_refuses_and_removing_still_works)
+{
+        struct engine_fixture f = {0};
+        _cleanup_answer_ struct answer a = {0}, full = {0}, gone = {0}, again = {0}, rest = {0};
+        struct cop_op *op;
+        char home[300];
+
+        if (geteuid() != 0)
+                SKIP("needs root");
+        snprintf(home, sizeof(home), "%s/home", test_dir());
+        ASSERT_OK(mkdir(home, 0700), NULL);
+        if (unshare(CLONE_NEWNS) < 0 || mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+            mount("tmpfs", home, "tmpfs", 0, "size=16m") < 0)
+                SKIP("cannot mount a tmpfs: %s", strerror(errno));
+        open_with_image(&f);
+        create(&f, "demo", USEC_INFINITY, &a);
+        assert_good(&a);
+        fill_disk(&f);
+        /* The log of the database may still have room for some. */
+        for (int i = 0; i < 200 && full.err.code != COP_ERR_disk_full; i++) {
+                answer_done(&full);
+                create(&f, NULL, USEC_INFINITY, &full);
+                if (full.result)
+                        remove_it(&f, text_of(&full, "id"), &rest);
+                answer_done(&rest);
+        }
+        ASSERT_EQ(full.err.code, COP_ERR_disk_full);
+        remove_it(&f, "demo", &gone);
+        assert_good(&gone);
+        ASSERT_STR(text_of(&gone, "state"), "ended");
+        char path[400];
+        snprintf(path, sizeof(path), "%s/ballast", f.home);
+        ASSERT_OK(unlink(path), NULL);
+        while (f.engine->sandboxes)
+                ASSERT_OK(cop_loop_turn(f.loop, USEC_PER_SEC), NULL);
+        create(&f, "demo", USEC_INFINITY, &again);
+        assert_good(&again);
+        cop_sandbox_remove_all(f.engine, answer_to(&rest), &op);
+        wait_answer(&f, &rest);
+        engine_close(&f);
+        umount2(home, MNT_DETACH);
 }
 
 TEST_LIMIT(twenty_at_once, 90)
