@@ -96,6 +96,15 @@ static int frames_next(struct frames *f, struct cop_log_frame *ret, const char *
         return 1;
 }
 
+int cop_command_logs_open(struct cop_engine *e, const char *sandbox_id)
+{
+        char path[4200];
+
+        if (cop_path_format(path, sizeof(path), "%s/sandboxes/%s/logs", e->home, sandbox_id) < 0)
+                return -ENAMETOOLONG;
+        return open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+}
+
 /* -- results ------------------------------------------------------------------------------------------------------------- */
 
 /* The head takes what comes first, the tail always holds the last tail_max bytes; it is moved only when twice that came. */
@@ -315,6 +324,11 @@ static int add_frame(struct lines *l, const struct cop_log_frame *frame, const c
         bool text = cop_utf8_valid(all.data, whole);
         if (!text)
                 whole = all.len;
+        /* What cannot begin a character is not waited for. */
+        if (whole < all.len && ((unsigned char)all.data[whole] < 0xc2 || (unsigned char)all.data[whole] > 0xf4)) {
+                whole = all.len;
+                text = false;
+        }
         l->carry_len[i] = all.len - whole;
         memcpy(l->carry[i], all.data + whole, l->carry_len[i]);
         if (whole == 0) {
@@ -328,12 +342,12 @@ static int add_frame(struct lines *l, const struct cop_log_frame *frame, const c
 static bool has_ended(struct lines *l)
 {
         struct cop_sandbox *sb = NULL;
-        struct cop_command *c;
+        struct cop_command *c = NULL;
 
-        if (l->ended)
-                return true;
-        if (cop_sandbox_find(l->engine, l->row->sandbox_id, &sb, NULL) == 0 &&
-            (c = cop_command_find_live(sb, l->row->id)) && !c->exited)
+        if (cop_sandbox_find(l->engine, l->row->sandbox_id, &sb, NULL) == 0)
+                c = cop_command_find_live(sb, l->row->id);
+        /* One that is not in memory has ended, unless its sandbox is being taken over after a restart of the daemon. */
+        if (c ? !c->exited : sb && sb->state == COP_SANDBOX_STARTING)
                 return false;
         struct cop_command_row *row = NULL;
         if (cop_store_command_get(l->engine->store, l->row->sandbox_id, l->row->id, &row, NULL) == 0) {
@@ -454,7 +468,6 @@ int cop_command_record_open(struct cop_engine *e, const char *ref, const char *p
 {
         static const struct cop_record_source source = {.read = lines_read, .close = lines_close};
         _cleanup_(cop_sandbox_row_freep) struct cop_sandbox_row *sandbox = NULL;
-        char path[4200];
         int r = cop_store_sandbox_get(e->store, ref, &sandbox, err);
 
         if (r < 0)
@@ -465,9 +478,7 @@ int cop_command_record_open(struct cop_engine *e, const char *ref, const char *p
         *l = (struct lines){
                 .engine = e, .follow = follow, .after = after_seq, .line.max = LINE_MAX, .frames.fd = -EBADF};
         r = cop_store_command_get(e->store, sandbox->id, pid_or_id, &l->row, err);
-        if (r == 0)
-                r = cop_path_format(path, sizeof(path), "%s/sandboxes/%s/logs", e->home, sandbox->id);
-        _cleanup_close_ int logs_fd = r == 0 ? open(path, O_PATH | O_DIRECTORY | O_CLOEXEC) : -EBADF;
+        _cleanup_close_ int logs_fd = cop_command_logs_open(e, sandbox->id);
         if (r == 0 && logs_fd >= 0)
                 r = frames_open(&l->frames, logs_fd, l->row->id, err);
         if (r < 0) {

@@ -534,12 +534,12 @@ static int find_row(struct cop_engine *e, const char *ref, const char *pid_or_id
 static json_t *view_now(struct cop_engine *e, const struct cop_command_row *row)
 {
         __attribute__((cleanup(cop_command_output_done))) struct cop_command_output output = {0};
-        struct cop_sandbox *sb;
 
         if (row->ended_at)
                 return cop_command_row_view(row, true);
-        if (cop_sandbox_find(e, row->sandbox_id, &sb, NULL) == 0)
-                cop_command_output_read(sb->logs_fd, row->id, UINT64_MAX, cop_command_output_max(row), &output, NULL);
+        _cleanup_close_ int logs_fd = cop_command_logs_open(e, row->sandbox_id);
+        if (logs_fd >= 0)
+                cop_command_output_read(logs_fd, row->id, UINT64_MAX, cop_command_output_max(row), &output, NULL);
         return cop_command_view(row, &output);
 }
 

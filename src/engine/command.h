@@ -49,6 +49,8 @@ struct cop_command_output {
         uint64_t dropped;                     /* bytes that the log does not have */
 };
 
+/* The folder of logs of a sandbox, live or ended; negative when it is gone. */
+int cop_command_logs_open(struct cop_engine *e, const char *sandbox_id);
 /* Reads the log up to `size` bytes of the file (UINT64_MAX = all).  A log that is gone reads as empty. */
 int cop_command_output_read(int logs_fd, const char *id, uint64_t size, size_t output_max,
                             struct cop_command_output *ret, struct cop_error *err);
