@@ -157,11 +157,9 @@ static int push(struct cop_dump *d, struct pending *p, uint32_t extent, struct c
                 return cop_error_errno(err, ENOMEM, "writing pages");
         size_t n = (size_t)e->pages * IMG_PAGE;
         if (p->count == IOVS || p->bytes + n > BUFFER_SIZE) {
-                uint64_t address = e->address;
                 int r = flush(d, p, err);
                 if (r < 0)
                         return r;
-                p->remote[0] = (struct iovec){.iov_base = (void *)(uintptr_t)address, .iov_len = n};
         }
         p->remote[p->count] = (struct iovec){.iov_base = (void *)(uintptr_t)e->address, .iov_len = n};
         p->extent[p->count++] = extent;
@@ -543,16 +541,55 @@ static int dump_process(struct cop_dump *d, uint32_t proc, struct cop_error *err
         return r;
 }
 
+/* Attributes that only smaps tells (walking all page tables for it) are taken from the parent's areas where an area lies
+ * within one of equal protection; false when one does not.  A heap or stack that grew is known by its name. */
+#define FLAGS_OF_MAPS (IMG_VMA_READ | IMG_VMA_WRITE | IMG_VMA_EXEC | IMG_VMA_SHARED)
+
+static bool inherit_flags(const struct cop_dump *d, uint32_t proc, struct cop_vmas *vs)
+{
+        const struct img_proc *p = parent_proc(d, d->tree.procs[proc].nspid);
+        uint32_t k = 0;
+
+        for (size_t i = 0; i < vs->count; i++) {
+                struct cop_vma *v = &vs->list[i];
+                const struct img_vma *old = NULL;
+                if (v->special)
+                        continue;
+                while (p && k < p->vmas && IMG_RECORD(d->parent, IMG_VMAS, img_vma, p->first_vma + k)->end <= v->start)
+                        k++;
+                if (p && k < p->vmas)
+                        old = IMG_RECORD(d->parent, IMG_VMAS, img_vma, p->first_vma + k);
+                if (old && old->start <= v->start && v->end <= old->end && (old->flags & FLAGS_OF_MAPS) == (v->flags & FLAGS_OF_MAPS))
+                        v->flags = old->flags;
+                else if (v->heap || v->stack)
+                        v->flags |= IMG_VMA_MAYWRITE;
+                else
+                        return false;
+        }
+        return true;
+}
+
+static int collect_areas(struct cop_dump *d, uint32_t i, struct cop_error *err)
+{
+        int r;
+
+        if (d->parent) {
+                r = cop_procfs_vmas(d->tree.procs[i].dir_fd, false, &d->vmas[i], err);
+                if (r < 0 || inherit_flags(d, i, &d->vmas[i]))
+                        return r;
+                cop_vmas_done(&d->vmas[i]);
+        }
+        return cop_procfs_vmas(d->tree.procs[i].dir_fd, true, &d->vmas[i], err);
+}
+
 int cop_collect_memory(struct cop_dump *d, struct cop_error *err)
 {
         d->vmas = calloc(d->tree.count, sizeof(*d->vmas));
         d->buffer = aligned_alloc(4096, BUFFER_SIZE);
         if (!d->vmas || !d->buffer)
                 return cop_error_errno(err, ENOMEM, "collecting memory");
-        for (size_t i = 0; i < d->tree.count; i++) {
-                if (d->tree.procs[i].zombie)
-                        continue;
-                int r = cop_procfs_vmas(d->tree.procs[i].dir_fd, true, &d->vmas[i], err);
+        for (uint32_t i = 0; i < d->tree.count; i++) {
+                int r = d->tree.procs[i].zombie ? 0 : collect_areas(d, i, err);
                 if (r < 0)
                         return r;
         }

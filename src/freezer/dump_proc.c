@@ -285,9 +285,17 @@ static int dump_timers(struct cop_dump *d, uint32_t index, struct img_proc *ip, 
         return r;
 }
 
-static int start_batches(struct cop_proc *p, struct cop_op (*ops)[COP_SLOT_OPS], struct cop_error *err)
+static uint64_t find_vdso(const struct cop_vmas *vs)
 {
-        int r = cop_batch_begin(p, err);
+        for (size_t i = vs->count; i-- > 0;)
+                if (vs->list[i].vdso)
+                        return vs->list[i].start;
+        return 0;
+}
+
+static int start_batches(struct cop_proc *p, uint64_t vdso, struct cop_op (*ops)[COP_SLOT_OPS], struct cop_error *err)
+{
+        int r = cop_batch_begin(p, vdso, err);
 
         for (size_t k = 0; r == 0 && k < p->task_count; k++) {
                 size_t n = fill_ops(p, &p->tasks[k], ops[k], k == 0);
@@ -310,7 +318,7 @@ static int dump_live(struct cop_dump *d, uint32_t index, struct img_proc *ip, co
 
         if (!ops || !a)
                 return cop_error_errno(err, ENOMEM, "collecting pid %d", p->nspid);
-        r = start_batches(p, ops, err);
+        r = start_batches(p, find_vdso(&d->vmas[index]), ops, err);
         ip->first_thread = cop_image_count(d->writer, IMG_THREADS);
         for (size_t k = 0; r == 0 && k < p->task_count; k++) {
                 r = cop_mem_read(p, cop_batch_data(p, &p->tasks[k], 0), a, sizeof(*a));

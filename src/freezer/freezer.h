@@ -60,6 +60,14 @@ struct cop_freeze_result {
  * internal.  On success with KILL all processes are gone and reaped when they were the caller's children. */
 int cop_freeze(const struct cop_freeze_request *request, struct cop_freeze_result *ret, struct cop_error *err);
 
+/* The memory watch of a thawed tree (watch.h): as long as the tree lives, the caller must poll cop_watch_fd() for reading
+ * and call cop_watch_dispatch() when it is readable: until then the calling thread inside waits (microseconds otherwise).
+ * Freed when the tree has ended; freed before, the watched calls fail with ENOSYS inside. */
+struct cop_watch;
+int cop_watch_fd(const struct cop_watch *watch);
+int cop_watch_dispatch(struct cop_watch *watch, struct cop_error *err);
+void cop_watch_free(struct cop_watch *watch);
+
 /* Namespaces of a thaw.  -EBADF: make a new one (for user: stay in the caller's).  pid and time are always new. */
 struct cop_thaw_namespaces {
         int user_fd, mount_fd, net_fd, ipc_fd, uts_fd, cgroup_fd;
@@ -88,7 +96,7 @@ struct cop_thaw_request {
 struct cop_thaw_result {
         pid_t root;      /* in the caller's namespace; a child of the caller */
         int pidfd;       /* owned by the caller */
-        int watch_fd;    /* seccomp notification descriptor of the memory watch (see cop_watch_handle), or -EBADF; owned */
+        struct cop_watch *watch; /* owned by the caller; NULL: nothing to watch */
         uint32_t processes, threads;
         usec_t total;
         usec_t stage[8]; /* open, fork, objects, processes, memory, seize, registers, detach */

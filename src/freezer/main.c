@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <getopt.h>
 #include <net/if.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -78,6 +79,22 @@ static int wait_for(pid_t pid)
                 if (errno != EINTR)
                         return 1;
         return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/* Serves the memory watch until the tree has ended. */
+static int supervise(struct cop_thaw_result *res)
+{
+        struct pollfd p[2] = {{.fd = res->pidfd, .events = POLLIN}, {.fd = res->watch ? cop_watch_fd(res->watch) : -1, .events = POLLIN}};
+
+        while (!(p[0].revents & POLLIN)) {
+                if (poll(p, 2, -1) < 0 && errno != EINTR)
+                        break;
+                if (p[1].revents & POLLIN)
+                        (void)cop_watch_dispatch(res->watch, NULL);
+        }
+        cop_watch_free(res->watch);
+        close(res->pidfd);
+        return wait_for(res->root);
 }
 
 /* ---- namespaces like a sandbox's ---- */
@@ -262,8 +279,7 @@ static int command_thaw(const struct options *o)
                (unsigned long long)res.stage[6], (unsigned long long)res.stage[7]);
         fflush(stdout);
         write_pid(o->pidfile, res.root);
-        close(res.pidfd);
-        return wait_for(res.root);
+        return supervise(&res);
 }
 
 static int command_verify(const struct options *o)

@@ -31,6 +31,7 @@ struct cop_restore_shared {
         /* per process, by index: where its trampoline lies */
         struct cop_restore_place {
                 uint64_t region, region_size;
+                uint64_t watch_result; /* address of the result of the call that made the watch's descriptor, 0: none */
         } place[];
 };
 

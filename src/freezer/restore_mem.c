@@ -11,6 +11,7 @@
  */
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <linux/seccomp.h>
 #include <linux/securebits.h>
 #include <sched.h>
 #include <signal.h>
@@ -32,6 +33,7 @@
 #include "freezer/pagemap.h"
 #include "freezer/procfs.h"
 #include "freezer/restore.h"
+#include "freezer/watch.h"
 
 #define TASK_END         0x7ffffffff000ULL
 #define ARCH_MAP_VDSO_64 0x2003
@@ -322,6 +324,31 @@ static int add_memory(struct cop_restore *r, struct region *g, const struct img_
         return 0;
 }
 
+/* Areas that are now more than one piece, or image-backed: see watch.h. */
+static void add_watch(struct cop_restore *r, struct region *g, const struct img_proc *p)
+{
+        struct cop_watch_range *ranges = malloc((p->vmas + 1) * sizeof(*ranges));
+        struct sock_filter program[COP_WATCH_PROGRAM];
+        size_t n = 0;
+
+        for (uint32_t i = 0; ranges && i < p->vmas; i++) {
+                const struct img_vma *v = IMG_RECORD(r->image, IMG_VMAS, img_vma, p->first_vma + i);
+                bool any = false;
+                for (uint32_t k = 0; k < v->extents && !any; k++)
+                        any = mapped(r, v, IMG_RECORD(r->image, IMG_EXTENTS, img_extent, v->first_extent + k));
+                if (any)
+                        ranges[n++] = (struct cop_watch_range){v->start, v->end};
+        }
+        if (n > 0) {
+                struct sock_fprog prog = {.len = (unsigned short)cop_watch_program(ranges, n, program)};
+                prog.filter = put(g, program, prog.len * sizeof(program[0]));
+                struct cop_op *op = add(g, &g->main, COP_OP_CHECK, SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER,
+                                        PTR(put(g, &prog, sizeof(prog))), 0, 0, 0);
+                r->shared->place[r->self].watch_result = PTR(&op->result);
+        }
+        free(ranges);
+}
+
 static void add_mm(struct cop_restore *r, struct region *g, const struct img_proc *p)
 {
         struct prctl_mm_map map = {0};
@@ -510,6 +537,7 @@ int cop_restore_memory(struct cop_restore *r, struct cop_error *err)
                 return ret;
         add_mm(r, &g, p);
         add(&g, &g.main, 0, SYS_close_range, (uint64_t)r->base_fd, UINT32_MAX, 0, 0, 0, 0);
+        add_watch(r, &g, p);
         add_threads(r, &g, p);
         add_limits(&g, p);
         add_signals(r, &g, &g.main, p->pid, 0, p->first_signal, p->signals);

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
@@ -20,6 +19,7 @@
 #include "freezer/freezer.h"
 #include "freezer/restore.h"
 #include "freezer/tracee.h"
+#include "freezer/watch.h"
 
 #define THAW_TIMEOUT (30 * USEC_PER_SEC)
 
@@ -36,18 +36,9 @@ struct thaw {
         size_t thread_count;
         pid_t root;
         int pidfd, pidns_fd;
+        struct cop_watch *watch; /* owned until handed over */
         uint64_t syscall_offset; /* of a syscall instruction in the vdso */
 };
-
-static uint64_t find_syscall_offset(void)
-{
-        const unsigned char *vdso = (const unsigned char *)getauxval(AT_SYSINFO_EHDR);
-
-        for (size_t i = 0; vdso && i < 8192 - 1; i++)
-                if (vdso[i] == 0x0f && vdso[i + 1] == 0x05)
-                        return i;
-        return 0;
-}
 
 static int make_shared(struct thaw *t, struct cop_error *err)
 {
@@ -200,6 +191,27 @@ static int seize_all(struct thaw *t, struct cop_error *err)
 }
 
 /* The trampoline's region goes by a system call made from the vdso, the one place that stays. */
+static int take_watch(struct thaw *t, struct cop_proc *p, struct cop_task *task, const struct cop_restore_place *place, struct cop_error *err)
+{
+        int64_t fd = -1, result;
+        struct iovec local = {&fd, sizeof(fd)}, there = {(void *)place->watch_result, sizeof(fd)};
+
+        if (process_vm_readv(task->tid, &local, 1, &there, 1, 0) != sizeof(fd) || fd < 0)
+                return cop_error_errno(err, errno, "finding the memory watch");
+        _cleanup_close_ int pidfd = (int)syscall(SYS_pidfd_open, task->tid, 0);
+        int mine = pidfd < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, pidfd, (int)fd, 0);
+        if (mine < 0)
+                return cop_error_errno(err, errno, "taking the memory watch");
+        int r = t->watch ? 0 : cop_watch_new(t->image, &t->watch, err);
+        if (r < 0) {
+                close(mine);
+                return r;
+        }
+        r = cop_watch_add(t->watch, mine, err);
+        uint64_t arg[6] = {(uint64_t)fd};
+        return r < 0 ? r : cop_remote_syscall(p, task, SYS_close, arg, &result, err);
+}
+
 static int unmap_region(struct thaw *t, const struct thaw_thread *th, struct cop_error *err)
 {
         const struct img_proc *ip = IMG_RECORD(t->image, IMG_PROCS, img_proc, th->proc);
@@ -212,6 +224,11 @@ static int unmap_region(struct thaw *t, const struct thaw_thread *th, struct cop
 
         if (ptrace(PTRACE_GETREGS, th->tid, 0, &task.regs) < 0)
                 return cop_error_errno(err, errno, "reading registers");
+        if (place->watch_result) {
+                r = take_watch(t, &p, &task, place, err);
+                if (r < 0)
+                        return r;
+        }
         r = cop_remote_syscall(&p, &task, SYS_munmap, arg, &result, err);
         if (r == 0 && result != 0)
                 r = cop_error_errno(err, (int)-result, "unmapping the trampoline");
@@ -283,6 +300,7 @@ static void thaw_done(struct thaw *t)
         if (t->restore.shared)
                 munmap(t->restore.shared, t->restore.shared_size);
         cop_close(t->restore.shared_fd);
+        cop_watch_free(t->watch);
         cop_close(t->pidfd);
         cop_close(t->pidns_fd);
         free(t->threads);
@@ -292,7 +310,7 @@ static void thaw_done(struct thaw *t)
 int cop_thaw(const struct cop_thaw_request *request, struct cop_thaw_result *ret, struct cop_error *err)
 {
         struct thaw t = {.pidfd = -EBADF, .pidns_fd = -EBADF};
-        struct cop_thaw_result res = {.pidfd = -EBADF, .watch_fd = -EBADF};
+        struct cop_thaw_result res = {.pidfd = -EBADF};
         usec_t begin = cop_now(CLOCK_MONOTONIC), last = begin;
         int r;
 
@@ -308,7 +326,7 @@ int cop_thaw(const struct cop_thaw_request *request, struct cop_thaw_result *ret
                 return cop_error_wrap(err, r, "thawing");
         t.restore.request = request;
         t.restore.image = t.image;
-        t.syscall_offset = find_syscall_offset();
+        t.syscall_offset = cop_vdso_syscall();
         t.restore.base_fd = (int)IMG_RECORD(t.image, IMG_TREE, img_tree, 0)->max_fd + 1;
         if (t.restore.base_fd < 64)
                 t.restore.base_fd = 64;
@@ -334,6 +352,7 @@ int cop_thaw(const struct cop_thaw_request *request, struct cop_thaw_result *ret
                 let_go(&t);
                 res.root = t.root;
                 res.pidfd = TAKE_FD(t.pidfd);
+                res.watch = TAKE_PTR(t.watch);
                 res.processes = t.image->count[IMG_PROCS];
                 res.threads = t.image->count[IMG_THREADS];
                 STAGE(7);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/ptrace.h>
@@ -388,29 +389,14 @@ int cop_tree_read_registers(struct cop_tree *tree, struct cop_error *err)
 
 /* ---- batches ---- */
 
-int cop_find_syscall(int dir_fd, int mem_fd, uint64_t *ret, struct cop_error *err)
+uint64_t cop_vdso_syscall(void)
 {
-        struct cop_vmas vmas = {0};
-        uint64_t start = 0, end = 0;
-        int r = cop_procfs_vmas(dir_fd, false, &vmas, err);
+        const unsigned char *vdso = (const unsigned char *)getauxval(AT_SYSINFO_EHDR);
 
-        if (r < 0)
-                return r;
-        for (size_t i = 0; i < vmas.count; i++)
-                if (vmas.list[i].vdso) {
-                        start = vmas.list[i].start;
-                        end = vmas.list[i].end;
-                }
-        cop_vmas_done(&vmas);
-        char text[16384];
-        size_t n = MIN_OF(end - start, sizeof(text));
-        ssize_t got = start ? pread(mem_fd, text, n, (off_t)start) : 0;
-        for (ssize_t i = 0; i + 1 < got; i++)
-                if ((unsigned char)text[i] == 0x0f && (unsigned char)text[i + 1] == 0x05) {
-                        *ret = start + (uint64_t)i;
-                        return 0;
-                }
-        return cop_error_set(err, ENOEXEC, COP_ERR_not_freezable, "a process has unmapped its vdso: cannot be frozen");
+        for (size_t i = 0; vdso && i < 8192 - 1; i++)
+                if (vdso[i] == 0x0f && vdso[i + 1] == 0x05)
+                        return i;
+        return 0;
 }
 
 static int resume_and_trap(struct cop_task *t, int request, struct cop_error *err)
@@ -471,16 +457,16 @@ int cop_remote_syscall(struct cop_proc *p, struct cop_task *t, long nr, const ui
         return 0;
 }
 
-int cop_batch_begin(struct cop_proc *p, struct cop_error *err)
+int cop_batch_begin(struct cop_proc *p, uint64_t vdso, struct cop_error *err)
 {
         size_t size = 4096 + p->task_count * COP_SLOT_SIZE;
         uint64_t arg[6] = {0, size, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, (uint64_t)-1, 0};
         int64_t result;
-        int r = cop_find_syscall(p->dir_fd, p->mem_fd, &p->syscall_insn, err);
 
-        if (r < 0)
-                return cop_error_wrap(err, r, "pid %d (%s)", p->nspid, p->comm);
-        r = cop_remote_syscall(p, &p->tasks[0], SYS_mmap, arg, &result, err);
+        if (!vdso || !cop_vdso_syscall())
+                return cop_error_set(err, ENOEXEC, COP_ERR_not_freezable, "pid %d (%s) has unmapped its vdso: cannot be frozen", p->nspid, p->comm);
+        p->syscall_insn = vdso + cop_vdso_syscall();
+        int r = cop_remote_syscall(p, &p->tasks[0], SYS_mmap, arg, &result, err);
         if (r < 0)
                 return r;
         if ((uint64_t)result > -4096ULL)

@@ -74,8 +74,8 @@ int cop_tree_read_registers(struct cop_tree *tree, struct cop_error *err);
 #define COP_SLOT_DATA (COP_SLOT_OPS * sizeof(struct cop_op))
 #define COP_SLOT_SIZE 16384UL
 
-/* Maps the region in the process (all its tasks stopped) and places the code. */
-int cop_batch_begin(struct cop_proc *p, struct cop_error *err);
+/* Maps the region in the process (all its tasks stopped) and places the code.  vdso: address of its vdso's text. */
+int cop_batch_begin(struct cop_proc *p, uint64_t vdso, struct cop_error *err);
 /* Address in the target of `offset` in the data part of the task's slot. */
 static inline uint64_t cop_batch_data(const struct cop_proc *p, const struct cop_task *t, size_t offset)
 {
@@ -103,5 +103,5 @@ pid_t cop_pid_inside(int pidns_fd, pid_t pid);
 pid_t cop_pid_outside(int pidns_fd, pid_t nspid);
 /* Waits for a stop or the end of one tid; returns the wait status. */
 int cop_wait_task(pid_t tid, int *ret_status);
-/* A syscall instruction in the vdso of a stopped process. */
-int cop_find_syscall(int dir_fd, int mem_fd, uint64_t *ret, struct cop_error *err);
+/* Offset of a system call instruction in the vdso, which is the same in every process of this kernel; 0: none. */
+uint64_t cop_vdso_syscall(void);
