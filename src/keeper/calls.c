@@ -27,7 +27,8 @@ int cop_keep_call(struct cop_keep *k, struct cop_msg *m, uint32_t client_id, str
                 return cop_error_set(err, EPIPE, COP_ERR_sandbox_ended, "the sandbox ended");
         if (m->failed)
                 return cop_error_errno(err, ENOMEM, "request to init");
-        if (k->call_count >= COP_KEEP_CALLS_MAX)
+        /* Well below the link's limit, at which the sandbox would end: an init that does not read is only busy at first. */
+        if (k->call_count >= COP_KEEP_CALLS_MAX || cop_link_waiting(k->init) > COP_LINK_BYTES_MAX / 2)
                 return cop_error_set(err, EAGAIN, COP_ERR_too_many,
                                      "%d requests are under way in this sandbox; try again", COP_KEEP_CALLS_MAX);
         call = calloc(1, sizeof(*call));

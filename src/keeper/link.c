@@ -20,7 +20,7 @@ struct cop_link {
         const struct cop_link_calls *calls;
         void *userdata; /* borrowed */
         struct waiting *first, *last;
-        size_t count;
+        size_t count, bytes;
         bool failed;
 };
 
@@ -65,6 +65,7 @@ static void flush(struct cop_link *link)
                 if (!link->first)
                         link->last = NULL;
                 link->count--;
+                link->bytes -= w->msg.fields.len;
                 cop_msg_done(&w->msg);
                 free(w);
         }
@@ -149,7 +150,8 @@ void cop_link_send(struct cop_link *link, struct cop_msg *m)
         int r = link->failed ? -EPIPE : link->first ? -EAGAIN : cop_msg_send(link->fd, m);
 
         if (is_transient(r)) {
-                struct waiting *w = link->count < COP_LINK_QUEUE_MAX ? malloc(sizeof(*w)) : NULL;
+                bool room = link->count < COP_LINK_QUEUE_MAX && link->bytes + m->fields.len <= COP_LINK_BYTES_MAX;
+                struct waiting *w = room ? malloc(sizeof(*w)) : NULL;
                 if (w) {
                         *w = (struct waiting){.msg = *m};
                         *m = COP_MSG_NULL;
@@ -159,6 +161,7 @@ void cop_link_send(struct cop_link *link, struct cop_msg *m)
                                 link->first = w;
                         link->last = w;
                         link->count++;
+                        link->bytes += w->msg.fields.len;
                         set_events(link);
                 } else {
                         fail(link); /* a lost answer would be worse than a lost connection */
@@ -172,4 +175,9 @@ void cop_link_send(struct cop_link *link, struct cop_msg *m)
 bool cop_link_busy(const struct cop_link *link)
 {
         return link->first || link->failed;
+}
+
+size_t cop_link_waiting(const struct cop_link *link)
+{
+        return link->bytes;
 }

@@ -7,6 +7,7 @@
 #include "base/msg.h"
 
 #define COP_LINK_QUEUE_MAX 4096
+#define COP_LINK_BYTES_MAX (8u << 20) /* waiting; beyond, the link fails */
 
 struct cop_link;
 
@@ -26,3 +27,5 @@ struct cop_link *cop_link_free(struct cop_link *link); /* takes NULL; returns NU
 void cop_link_send(struct cop_link *link, struct cop_msg *m);
 /* Messages are waiting: do not produce more than needed. */
 bool cop_link_busy(const struct cop_link *link);
+/* Bytes that are waiting. */
+size_t cop_link_waiting(const struct cop_link *link);

@@ -297,6 +297,13 @@ int cop_cgroup_limits(struct cop_cgroup *cg, const struct cop_limits *limits, st
 {
         int r = 0;
 
+        /* The kernel gives a v2 group's controllers to its children only while no process is in the group itself. */
+        if (cg->v2 && faccessat(cg->fd[COP_CG_UNIFIED], "memory.max", F_OK, 0) < 0)
+                return cop_error_set(
+                        err, ENODEV, COP_ERR_unsupported,
+                        "the cgroup above %s does not give its memory controller to sandboxes; move the "
+                        "processes in it (coppiced itself?) into a group of their own, or set COPPICE_CGROUP",
+                        cg->name);
         if (limits->memory_max != COP_LIMIT_KEEP)
                 r = limit_memory(cg, limits->memory_max, err);
         if (r == 0 && limits->cpu_milli != COP_LIMIT_KEEP)

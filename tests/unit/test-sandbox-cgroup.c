@@ -58,6 +58,9 @@ TEST(version_2_files)
                                             "pids.max",   "cgroup.procs",    "cgroup.freeze"};
         for (size_t i = 0; i < ELEMENTSOF(files); i++)
                 put(fd, files[i], "");
+        ASSERT_EQ(unlinkat(fd, "memory.max", 0), 0);
+        ASSERT_CODE(cop_cgroup_limits(&cg, &limits, &err), &err, COP_ERR_unsupported);
+        put(fd, "memory.max", "");
         ASSERT_OK(cop_cgroup_limits(&cg, &limits, &err), &err);
         ASSERT_STR(get(fd, "memory.max"), "1048576");
         ASSERT_STR(get(fd, "memory.swap.max"), "0");
