@@ -26,152 +26,18 @@
 
 #include "base/cleanup.h"
 #include "freezer/dump.h"
-#include "freezer/pagemap.h"
+#include "freezer/runs.h"
+#include "freezer/tracker.h"
 
-#define BUFFER_SIZE (1UL << 20)
-#define IOVS        256
 /* Runs of at least this many pages are mapped at thaw, shorter ones copied. */
-#define RUN_LONG    COP_RUN_LONG
-
-struct run {
-        uint64_t start, end;
-        bool written;
-};
-
-struct runs {
-        struct run *list; /* owned */
-        size_t count, allocated;
-};
-
-static int runs_add(struct runs *r, uint64_t start, uint64_t end, bool written)
-{
-        if (r->count > 0 && r->list[r->count - 1].end == start && r->list[r->count - 1].written == written) {
-                r->list[r->count - 1].end = end;
-                return 0;
-        }
-        if (r->count == r->allocated) {
-                r->allocated = r->allocated ? 2 * r->allocated : 1024;
-                struct run *bigger = reallocarray(r->list, r->allocated, sizeof(*bigger));
-                if (!bigger)
-                        return -ENOMEM;
-                r->list = bigger;
-        }
-        r->list[r->count++] = (struct run){start, end, written};
-        return 0;
-}
-
-static int scan(int pagemap_fd, uint64_t start, uint64_t end, struct runs *runs)
-{
-        static struct cop_page_region regions[2048];
-        struct cop_scan_arg arg = {
-                .size = sizeof(arg),
-                .start = start,
-                .end = end,
-                .vec = (uintptr_t)regions,
-                .vec_len = ELEMENTSOF(regions),
-                .category_inverted = COP_PAGE_IS_PFNZERO | COP_PAGE_IS_FILE,
-                .category_mask = COP_PAGE_IS_PFNZERO | COP_PAGE_IS_FILE,
-                .category_anyof_mask = COP_PAGE_IS_PRESENT | COP_PAGE_IS_SWAPPED,
-                .return_mask = COP_PAGE_IS_PRESENT | COP_PAGE_IS_SWAPPED | COP_PAGE_IS_WRITTEN,
-        };
-
-        while (arg.start < end) {
-                long n = ioctl(pagemap_fd, COP_PAGEMAP_SCAN, &arg);
-                if (n < 0)
-                        return -errno;
-                for (long i = 0; i < n; i++) {
-                        int r = runs_add(runs, regions[i].start, regions[i].end, regions[i].categories & COP_PAGE_IS_WRITTEN);
-                        if (r < 0)
-                                return r;
-                }
-                if (arg.walk_end <= arg.start)
-                        break;
-                arg.start = arg.walk_end;
-        }
-        return 0;
-}
-
-/* ---- writing pages ---- */
-
-struct pending {
-        struct iovec remote[IOVS];
-        uint32_t extent[IOVS]; /* record of each piece */
-        size_t count, bytes;
-        const struct cop_proc *proc;
-        bool force; /* through /proc/PID/mem: areas without read permission */
-};
-
-static int read_pieces(struct pending *p, char *buffer)
-{
-        struct iovec local = {.iov_base = buffer, .iov_len = p->bytes};
-        size_t at = 0;
-
-        if (!p->force) {
-                ssize_t n = process_vm_readv(p->proc->pid, &local, 1, p->remote, p->count, 0);
-                if (n == (ssize_t)p->bytes)
-                        return 0;
-        }
-        for (size_t i = 0; i < p->count; i++) {
-                int r = cop_mem_read(p->proc, (uintptr_t)p->remote[i].iov_base, buffer + at, p->remote[i].iov_len);
-                if (r < 0)
-                        return r;
-                at += p->remote[i].iov_len;
-        }
-        return 0;
-}
-
-static int flush(struct cop_dump *d, struct pending *p, struct cop_error *err)
-{
-        uint64_t offset;
-        size_t at = 0;
-        int r;
-
-        if (p->count == 0)
-                return 0;
-        r = read_pieces(p, d->buffer);
-        if (r < 0)
-                return cop_error_errno(err, -r, "reading memory of pid %d (%s) at %p", p->proc->nspid, p->proc->comm,
-                                       p->remote[0].iov_base);
-        r = cop_image_write_pages(d->writer, d->buffer, p->bytes, &offset, err);
-        if (r < 0)
-                return r;
-        for (size_t i = 0; i < p->count; i++) {
-                struct img_extent *e = cop_image_record(d->writer, IMG_EXTENTS, p->extent[i]);
-                if (!e)
-                        return cop_error_errno(err, ENOMEM, "writing pages");
-                e->offset = offset + at;
-                e->source = 0;
-                e->checksum = XXH3_64bits(d->buffer + at, p->remote[i].iov_len) | 1;
-                at += p->remote[i].iov_len;
-        }
-        d->pages_written += p->bytes / IMG_PAGE;
-        p->count = p->bytes = 0;
-        return 0;
-}
-
-static int push(struct cop_dump *d, struct pending *p, uint32_t extent, struct cop_error *err)
-{
-        const struct img_extent *e = cop_image_record(d->writer, IMG_EXTENTS, extent);
-
-        if (!e)
-                return cop_error_errno(err, ENOMEM, "writing pages");
-        size_t n = (size_t)e->pages * IMG_PAGE;
-        if (p->count == IOVS || p->bytes + n > BUFFER_SIZE) {
-                int r = flush(d, p, err);
-                if (r < 0)
-                        return r;
-        }
-        p->remote[p->count] = (struct iovec){.iov_base = (void *)(uintptr_t)e->address, .iov_len = n};
-        p->extent[p->count++] = extent;
-        p->bytes += n;
-        return 0;
-}
+#define RUN_LONG COP_RUN_LONG
 
 /* ---- areas into records ---- */
 
 struct area_state {
         struct cop_dump *d;
         uint32_t proc;
+        const struct cop_tracked *tracked; /* borrowed; NULL: all runs count as written */
         struct img_vma vma; /* being joined; start == end: none */
         /* Extents of the area being built; written to the tables when it is complete. */
         struct img_extent *extents, *patches; /* owned */
@@ -187,7 +53,7 @@ static int list_add(struct img_extent **list, size_t *count, size_t *allocated, 
                 /* Pages from an ancestor join when contiguous there; new ones up to what one buffer holds, since a
                  * checksum covers one extent. */
                 if (last->address + bytes == e.address && last->source == e.source &&
-                    (e.source == IMG_NONE ? bytes + (uint64_t)e.pages * IMG_PAGE <= BUFFER_SIZE : last->offset + bytes == e.offset)) {
+                    (e.source == IMG_NONE ? bytes + (uint64_t)e.pages * IMG_PAGE <= COP_COPY_SIZE : last->offset + bytes == e.offset)) {
                         last->pages += e.pages;
                         last->checksum = 0;
                         return 0;
@@ -219,7 +85,7 @@ static int add_new(struct area_state *s, uint64_t start, uint64_t end, bool patc
         int r = 0;
 
         for (uint64_t at = start; r == 0 && at < end;) {
-                uint64_t n = MIN_OF(end - at, BUFFER_SIZE);
+                uint64_t n = MIN_OF(end - at, COP_COPY_SIZE);
                 struct img_extent e = {.address = at, .pages = (uint32_t)(n / IMG_PAGE), .source = IMG_NONE};
                 r = patch ? add_patch(s, e) : add_extent(s, e);
                 at += n;
@@ -247,8 +113,8 @@ static int finish_area(struct area_state *s)
         return 0;
 }
 
-/* An unwritten anonymous page is where the parent image has it. */
-static int keep_from_parent(struct area_state *s, uint64_t start, uint64_t end);
+/* An unwritten anonymous page is where it was copied to before the stop, or where the parent image has it. */
+static int keep(struct area_state *s, uint64_t start, uint64_t end, bool patch);
 
 static int source_of(const struct cop_dump *d, const struct cop_vma *v)
 {
@@ -259,20 +125,20 @@ static int source_of(const struct cop_dump *d, const struct cop_vma *v)
 }
 
 /* A private mapping of a page file of ours, with the runs written since. */
-static int add_image_backed(struct area_state *s, const struct cop_vma *v, int source, const struct run *runs, size_t n)
+static int add_image_backed(struct area_state *s, const struct cop_vma *v, int source, const struct cop_run *runs, size_t n)
 {
         uint64_t at = v->start, dirty = 0;
         int r = 0;
 
         for (size_t i = 0; i < n; i++)
-                dirty += runs[i].end - runs[i].start;
+                dirty += runs[i].written ? runs[i].end - runs[i].start : 0;
         bool anew = dirty * 4 > v->end - v->start;
-        if (anew)
+        if (anew && !s->tracked)
                 return add_new(s, v->start, v->end, false);
         for (size_t i = 0; r == 0 && i <= n; i++) {
                 bool split = i < n && runs[i].end - runs[i].start >= RUN_LONG * IMG_PAGE;
                 if (i < n && !split) {
-                        r = add_new(s, runs[i].start, runs[i].end, true);
+                        r = runs[i].written ? add_new(s, runs[i].start, runs[i].end, true) : keep(s, runs[i].start, runs[i].end, true);
                         continue;
                 }
                 uint64_t stop = i < n ? runs[i].start : v->end;
@@ -287,19 +153,18 @@ static int add_image_backed(struct area_state *s, const struct cop_vma *v, int s
                         r = add_extent(s, e);
                 }
                 if (r == 0 && i < n)
-                        r = add_new(s, runs[i].start, runs[i].end, false);
+                        r = runs[i].written ? add_new(s, runs[i].start, runs[i].end, false) : keep(s, runs[i].start, runs[i].end, false);
                 at = i < n ? runs[i].end : v->end;
         }
         return r;
 }
 
-static int add_private(struct area_state *s, const struct cop_vma *v, const struct run *runs, size_t n)
+static int add_private(struct area_state *s, const struct cop_vma *v, const struct cop_run *runs, size_t n)
 {
         int r = 0;
 
         for (size_t i = 0; r == 0 && i < n; i++)
-                r = runs[i].written || !s->d->parent ? add_new(s, runs[i].start, runs[i].end, false)
-                                                     : keep_from_parent(s, runs[i].start, runs[i].end);
+                r = runs[i].written ? add_new(s, runs[i].start, runs[i].end, false) : keep(s, runs[i].start, runs[i].end, false);
         return r;
 }
 
@@ -328,7 +193,7 @@ static const struct img_extent *find_extent(const struct cop_image *im, uint32_t
         return low < n ? IMG_RECORD(im, IMG_EXTENTS, img_extent, first + low) : NULL;
 }
 
-static int keep_page_range(struct area_state *s, const struct img_vma *v, uint64_t start, uint64_t end)
+static int keep_page_range(struct area_state *s, const struct img_vma *v, uint64_t start, uint64_t end, bool as_patch)
 {
         const struct cop_image *im = s->d->parent;
         int r = 0;
@@ -341,7 +206,7 @@ static int keep_page_range(struct area_state *s, const struct img_vma *v, uint64
                 if (!e || e->address > at) {
                         /* The parent says zero here, yet a page is present: write it. */
                         stop = at + IMG_PAGE;
-                        r = add_new(s, at, stop, false);
+                        r = add_new(s, at, stop, as_patch);
                         at = stop;
                         continue;
                 }
@@ -357,13 +222,13 @@ static int keep_page_range(struct area_state *s, const struct img_vma *v, uint64
                 /* Sources of the parent were added to the writer in order, after its own. */
                 kept.source = e->source + 1;
                 s->d->pages_kept += kept.pages;
-                r = add_extent(s, kept);
+                r = as_patch ? add_patch(s, kept) : add_extent(s, kept);
                 at = stop;
         }
         return r;
 }
 
-static int keep_from_parent(struct area_state *s, uint64_t start, uint64_t end)
+static int keep_from_parent(struct area_state *s, uint64_t start, uint64_t end, bool patch)
 {
         const struct cop_image *im = s->d->parent;
         const struct img_proc *p = parent_proc(s->d, s->d->tree.procs[s->proc].nspid);
@@ -374,15 +239,53 @@ static int keep_from_parent(struct area_state *s, uint64_t start, uint64_t end)
                 if (v->end <= start || v->start >= end)
                         continue;
                 if (v->start > start) {
-                        r = add_new(s, start, v->start, false);
+                        r = add_new(s, start, v->start, patch);
                         start = v->start;
                 }
                 uint64_t stop = MIN_OF(end, v->end);
                 if (r == 0)
-                        r = keep_page_range(s, v, start, stop);
+                        r = keep_page_range(s, v, start, stop, patch);
                 start = stop;
         }
-        return r == 0 && start < end ? add_new(s, start, end, false) : r;
+        return r == 0 && start < end ? add_new(s, start, end, patch) : r;
+}
+
+static size_t find_precopied(const struct cop_precopy *pre, uint64_t address)
+{
+        size_t low = 0, high = pre->count;
+
+        while (low < high) {
+                size_t mid = (low + high) / 2;
+                if (pre->list[mid].address + (uint64_t)pre->list[mid].pages * IMG_PAGE <= address)
+                        low = mid + 1;
+                else
+                        high = mid;
+        }
+        return low;
+}
+
+static int keep(struct area_state *s, uint64_t start, uint64_t end, bool patch)
+{
+        const struct cop_precopy *pre = s->tracked ? &s->tracked->pre : NULL;
+        int r = 0;
+
+        for (size_t i = pre ? find_precopied(pre, start) : 0; pre && i < pre->count && start < end && r == 0; i++) {
+                const struct img_extent *e = &pre->list[i];
+                uint64_t e_end = e->address + (uint64_t)e->pages * IMG_PAGE, stop = MIN_OF(end, e_end);
+                if (e->address >= end)
+                        break;
+                if (e->address > start) {
+                        r = keep_from_parent(s, start, e->address, patch);
+                        start = e->address;
+                }
+                struct img_extent piece = {.address = start, .offset = e->offset + (start - e->address), .source = 0,
+                                           .pages = (uint32_t)((stop - start) / IMG_PAGE),
+                                           .checksum = start == e->address && stop == e_end ? e->checksum : 0};
+                if (r == 0)
+                        r = patch ? add_patch(s, piece) : add_extent(s, piece);
+                start = stop;
+        }
+        return r == 0 && start < end ? keep_from_parent(s, start, end, patch) : r;
 }
 
 static bool joins(const struct area_state *s, const struct img_vma *next)
@@ -402,7 +305,7 @@ static struct img_ref area_name(struct cop_dump *d, const char *path)
         return (struct img_ref){0};
 }
 
-static int dump_area(struct area_state *s, const struct cop_vma *v, const struct run *runs, size_t n, struct cop_error *err)
+static int dump_area(struct area_state *s, const struct cop_vma *v, const struct cop_run *runs, size_t n, struct cop_error *err)
 {
         struct cop_dump *d = s->d;
         const char *path = d->vmas[s->proc].text + v->path;
@@ -443,21 +346,22 @@ static int dump_area(struct area_state *s, const struct cop_vma *v, const struct
 static int write_new(struct cop_dump *d, uint32_t proc, uint32_t first, struct cop_error *err)
 {
         uint32_t n = cop_image_count(d->writer, IMG_EXTENTS);
-        _cleanup_free_ struct pending *p = calloc(1, sizeof(*p));
+        _cleanup_free_ struct cop_page_copy *c = calloc(1, sizeof(*c));
         int r = 0;
 
-        if (!p)
+        if (!c)
                 return cop_error_errno(err, ENOMEM, "writing pages");
-        p->proc = &d->tree.procs[proc];
+        *c = (struct cop_page_copy){.writer = d->writer, .proc = &d->tree.procs[proc], .buffer = d->buffer};
         for (int pass = 0; pass < 2 && r == 0; pass++) {
                 for (uint32_t i = first; i < n && r == 0; i++) {
                         const struct img_extent *e = cop_image_record(d->writer, IMG_EXTENTS, i);
                         if (e->source == IMG_NONE && (e->pages >= RUN_LONG) == (pass == 1))
-                                r = push(d, p, i, err);
+                                r = cop_page_copy_push(c, i, err);
                 }
                 if (r == 0)
-                        r = flush(d, p, err);
+                        r = cop_page_copy_flush(c, err);
         }
+        d->pages_written += c->pages;
         return r;
 }
 
@@ -476,12 +380,34 @@ static int check_area(struct cop_dump *d, uint32_t proc, const struct cop_vma *v
         return 0;
 }
 
+/* Written pages of tracked areas are protected again, unless the tree ends here. */
+static int scan_areas(struct area_state *s, int pagemap_fd, const struct cop_vmas *vs, struct cop_runs *runs)
+{
+        struct cop_tracker *t = s->d->request->tracker;
+        pid_t pid = s->d->tree.procs[s->proc].pid;
+        bool run_on = !(s->d->request->flags & COP_FREEZE_KILL);
+        int r = 0;
+
+        for (size_t i = 0; i < vs->count && r == 0; i++) {
+                const struct cop_vma *v = &vs->list[i];
+                if (v->special || v->flags & IMG_VMA_SHARED)
+                        continue;
+                size_t first = runs->count;
+                bool tracked = s->tracked && cop_tracker_covers(t, pid, v);
+                /* What is protected here is written below, and nobody runs in between. */
+                r = cop_runs_scan(runs, pagemap_fd, v->start, v->end, tracked && run_on, false);
+                for (size_t k = first; k < runs->count && !tracked; k++)
+                        runs->list[k].written = true;
+        }
+        return r;
+}
+
 static int dump_process(struct cop_dump *d, uint32_t proc, struct cop_error *err)
 {
         struct cop_vmas *vs = &d->vmas[proc];
         struct img_proc *ip = cop_image_record(d->writer, IMG_PROCS, proc);
         struct area_state s = {.d = d, .proc = proc};
-        struct runs runs = {0};
+        struct cop_runs runs = {0};
         uint32_t first_vma = cop_image_count(d->writer, IMG_VMAS), first_extent = cop_image_count(d->writer, IMG_EXTENTS);
         _cleanup_close_ int pagemap_fd = openat(d->tree.procs[proc].dir_fd, "pagemap", O_RDONLY | O_CLOEXEC);
         size_t k = 0;
@@ -489,14 +415,11 @@ static int dump_process(struct cop_dump *d, uint32_t proc, struct cop_error *err
 
         if (pagemap_fd < 0)
                 return cop_error_errno(err, errno, "opening pagemap of pid %d", d->tree.procs[proc].nspid);
-        for (size_t i = 0; i < vs->count && r == 0; i++) {
-                const struct cop_vma *v = &vs->list[i];
-                if (v->special || v->flags & IMG_VMA_SHARED)
-                        continue;
-                r = scan(pagemap_fd, v->start, v->end, &runs);
-                if (r < 0)
-                        r = cop_error_errno(err, -r, "scanning memory of pid %d", d->tree.procs[proc].nspid);
-        }
+        if (d->request->tracker && d->tracking)
+                s.tracked = cop_tracker_find(d->request->tracker, d->tree.procs[proc].pid);
+        r = scan_areas(&s, pagemap_fd, vs, &runs);
+        if (r < 0)
+                r = cop_error_errno(err, -r, "scanning memory of pid %d", d->tree.procs[proc].nspid);
         for (size_t i = 0; i < vs->count && r == 0; i++) {
                 const struct cop_vma *v = &vs->list[i];
                 if (v->special) {
@@ -508,7 +431,7 @@ static int dump_process(struct cop_dump *d, uint32_t proc, struct cop_error *err
                                 ip->vdso_size = v->end - ip->vdso;
                         continue;
                 }
-                struct run piece = {0};
+                struct cop_run piece = {0};
                 size_t first = k, n;
                 /* Runs are joined across neighbouring areas: cut them at the border. */
                 while (k < runs.count && runs.list[k].end <= v->end && runs.list[k].start < v->end)
@@ -585,8 +508,7 @@ static int collect_areas(struct cop_dump *d, uint32_t i, struct cop_error *err)
 int cop_collect_memory(struct cop_dump *d, struct cop_error *err)
 {
         d->vmas = calloc(d->tree.count, sizeof(*d->vmas));
-        d->buffer = aligned_alloc(4096, BUFFER_SIZE);
-        if (!d->vmas || !d->buffer)
+        if (!d->vmas)
                 return cop_error_errno(err, ENOMEM, "collecting memory");
         for (uint32_t i = 0; i < d->tree.count; i++) {
                 int r = d->tree.procs[i].zombie ? 0 : collect_areas(d, i, err);
@@ -624,7 +546,7 @@ int cop_dump_object_pages(struct cop_dump *d, int fd, uint64_t size, uint32_t *r
                         hole = (off_t)size;
                 uint64_t from = (uint64_t)data & ~(uint64_t)(IMG_PAGE - 1);
                 while (from < (uint64_t)hole && from < size) {
-                        size_t want = MIN_OF(BUFFER_SIZE, ((uint64_t)hole - from + IMG_PAGE - 1) & ~(uint64_t)(IMG_PAGE - 1));
+                        size_t want = MIN_OF(COP_COPY_SIZE, ((uint64_t)hole - from + IMG_PAGE - 1) & ~(uint64_t)(IMG_PAGE - 1));
                         ssize_t got = pread(fd, d->buffer, want, (off_t)from);
                         if (got < 0)
                                 return cop_error_errno(err, errno, "reading a memory object or deleted file");

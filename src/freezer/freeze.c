@@ -14,6 +14,7 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "freezer/dump.h"
+#include "freezer/tracker.h"
 
 int cop_not_freezable(const struct cop_dump *d, uint32_t proc, struct cop_error *err, const char *format, ...)
 {
@@ -171,40 +172,96 @@ static void dump_done(struct cop_dump *d)
         cop_close(d->net_diag_fd);
 }
 
+#define STAGE(res, n, last)                            \
+        do {                                           \
+                usec_t now = cop_now(CLOCK_MONOTONIC); \
+                (res)->stage[n] += now - (last);       \
+                (last) = now;                          \
+        } while (0)
+
+/* Everything that needs the tree to stand still. */
 static int run_stages(struct cop_dump *d, struct cop_freeze_result *res, struct cop_error *err)
 {
         usec_t last = cop_now(CLOCK_MONOTONIC);
         int r = cop_tree_read_registers(&d->tree, err);
 
-#define STAGE(n)                                     \
-        do {                                         \
-                usec_t now = cop_now(CLOCK_MONOTONIC); \
-                res->stage[n] += now - last;         \
-                last = now;                          \
-        } while (0)
         if (r == 0)
                 r = dump_tree(d, err);
         if (r == 0)
                 r = open_diag(d, err);
-        STAGE(1);
+        STAGE(res, 1, last);
         if (r == 0)
                 r = cop_collect_memory(d, err);
-        STAGE(2);
+        STAGE(res, 2, last);
         if (r == 0)
                 r = cop_dump_procs(d, err);
-        STAGE(3);
+        STAGE(res, 3, last);
         if (r == 0)
                 r = cop_dump_descriptors(d, err);
-        STAGE(4);
+        STAGE(res, 4, last);
+        if (r == 0 && d->request->tracker && !(d->request->flags & COP_FREEZE_KILL))
+                r = cop_tracker_adopt(d->request->tracker, d, err);
         if (r == 0)
                 r = cop_dump_memory(d, err);
         if (r == 0)
                 r = dump_executables(d, err);
-        STAGE(5);
+        STAGE(res, 5, last);
+        return r;
+}
+
+/* Before the stop of a tree that runs on: a first short stop to begin tracking, then copying while it runs. */
+static int precopy(struct cop_dump *d, struct cop_freeze_result *res, struct cop_error *err)
+{
+        struct cop_tracker *t = d->request->tracker;
+        usec_t begin = cop_now(CLOCK_MONOTONIC);
+        int r = 0;
+
+        if (t->count == 0) {
+                r = cop_tree_stop(d->request->root, &d->tree, err);
+                if (r == 0)
+                        r = cop_tree_read_registers(&d->tree, err);
+                if (r == 0)
+                        r = cop_tracker_adopt(t, d, err);
+                rewind_live(&d->tree);
+                cop_tree_resume(&d->tree);
+                cop_tree_done(&d->tree);
+                res->first_pause = cop_now(CLOCK_MONOTONIC) - begin;
+        }
         if (r == 0)
-                r = cop_image_commit(d->writer, d->request->flags & COP_FREEZE_SYNC, &res->bytes, err);
-        STAGE(6);
-#undef STAGE
+                r = cop_tracker_precopy(t, d, err);
+        d->tracking = r == 0;
+        res->stage[0] = cop_now(CLOCK_MONOTONIC) - begin;
+        return r;
+}
+
+static int stop_and_dump(struct cop_dump *d, struct cop_freeze_result *res, struct cop_error *err)
+{
+        const struct cop_freeze_request *request = d->request;
+        bool end = request->flags & COP_FREEZE_KILL;
+        usec_t stop = cop_now(CLOCK_MONOTONIC), last;
+        int r = cop_tree_stop(request->root, &d->tree, err);
+
+        res->stage[0] += cop_now(CLOCK_MONOTONIC) - stop;
+        if (r == 0)
+                r = run_stages(d, res, err);
+        last = cop_now(CLOCK_MONOTONIC);
+        if (r < 0 || !end) {
+                rewind_live(&d->tree);
+                cop_tree_resume(&d->tree);
+                STAGE(res, 7, last);
+                res->pause = last - stop;
+        }
+        if (r == 0)
+                r = cop_image_commit(d->writer, request->flags & COP_FREEZE_SYNC, &res->bytes, err);
+        STAGE(res, 6, last);
+        if (r == 0 && end)
+                cop_tree_kill(&d->tree);
+        else if (end) /* only now is it known that the image cannot be kept */
+                cop_tree_resume(&d->tree);
+        if (end) {
+                STAGE(res, 7, last);
+                res->pause = last - stop;
+        }
         return r;
 }
 
@@ -235,22 +292,20 @@ int cop_freeze(const struct cop_freeze_request *request, struct cop_freeze_resul
         if (r < 0)
                 goto out;
 
-        usec_t stop = cop_now(CLOCK_MONOTONIC);
-        r = cop_tree_stop(request->root, &d.tree, err);
-        res.stage[0] = cop_now(CLOCK_MONOTONIC) - stop;
+        d.buffer = aligned_alloc(4096, COP_COPY_SIZE);
+        if (!d.buffer)
+                r = cop_error_errno(err, ENOMEM, "freezing");
+        if (r == 0 && request->tracker) {
+                d.tracking = parent && strcmp(request->tracker->image_id, parent->header->id) == 0;
+                if (!(request->flags & COP_FREEZE_KILL))
+                        r = precopy(&d, &res, err);
+        }
         if (r == 0)
-                r = run_stages(&d, &res, err);
+                r = stop_and_dump(&d, &res, err);
+        if (request->tracker)
+                cop_tracker_settle(request->tracker, r == 0 ? cop_image_writer_id(d.writer) : NULL);
         if (r == 0)
                 fill_result(&d, &res);
-        usec_t end = cop_now(CLOCK_MONOTONIC);
-        if (r == 0 && request->flags & COP_FREEZE_KILL)
-                cop_tree_kill(&d.tree);
-        else {
-                rewind_live(&d.tree);
-                cop_tree_resume(&d.tree);
-        }
-        res.stage[7] = cop_now(CLOCK_MONOTONIC) - end;
-        res.pause = cop_now(CLOCK_MONOTONIC) - stop;
         res.total = cop_now(CLOCK_MONOTONIC) - begin;
         if (r == 0)
                 *ret = res;

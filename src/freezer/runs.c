@@ -1,0 +1,129 @@
+#include "freezer/runs.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <xxhash.h>
+
+#include "base/cleanup.h"
+
+int cop_runs_add(struct cop_runs *r, uint64_t start, uint64_t end, bool written)
+{
+        if (r->count > 0 && r->list[r->count - 1].end == start && r->list[r->count - 1].written == written) {
+                r->list[r->count - 1].end = end;
+                return 0;
+        }
+        if (r->count == r->allocated) {
+                r->allocated = r->allocated ? 2 * r->allocated : 1024;
+                struct cop_run *bigger = reallocarray(r->list, r->allocated, sizeof(*bigger));
+                if (!bigger)
+                        return -ENOMEM;
+                r->list = bigger;
+        }
+        r->list[r->count++] = (struct cop_run){start, end, written};
+        return 0;
+}
+
+int cop_runs_scan(struct cop_runs *r, int pagemap_fd, uint64_t start, uint64_t end, bool protect, bool written_only)
+{
+        static struct cop_page_region regions[2048];
+        uint64_t must = COP_PAGE_IS_PFNZERO | COP_PAGE_IS_FILE | (written_only ? COP_PAGE_IS_WRITTEN : 0);
+        struct cop_scan_arg arg = {
+                .size = sizeof(arg),
+                .flags = protect ? COP_PM_SCAN_WP_MATCHING : 0,
+                .start = start,
+                .end = end,
+                .vec = (uintptr_t)regions,
+                .vec_len = ELEMENTSOF(regions),
+                .category_inverted = COP_PAGE_IS_PFNZERO | COP_PAGE_IS_FILE,
+                .category_mask = must,
+                .category_anyof_mask = COP_PAGE_IS_PRESENT | COP_PAGE_IS_SWAPPED,
+                .return_mask = COP_PAGE_IS_PRESENT | COP_PAGE_IS_SWAPPED | COP_PAGE_IS_WRITTEN,
+        };
+
+        while (arg.start < end) {
+                long n = ioctl(pagemap_fd, COP_PAGEMAP_SCAN, &arg);
+                if (n < 0)
+                        return -errno;
+                for (long i = 0; i < n; i++) {
+                        int added = cop_runs_add(r, regions[i].start, regions[i].end, regions[i].categories & COP_PAGE_IS_WRITTEN);
+                        if (added < 0)
+                                return added;
+                }
+                if (arg.walk_end <= arg.start)
+                        break;
+                arg.start = arg.walk_end;
+        }
+        return 0;
+}
+
+static struct img_extent *extent_at(struct cop_page_copy *c, uint32_t i)
+{
+        return c->array ? &c->array[i] : cop_image_record(c->writer, IMG_EXTENTS, i);
+}
+
+static int read_pieces(struct cop_page_copy *c)
+{
+        struct iovec local = {.iov_base = c->buffer, .iov_len = c->bytes};
+        size_t at = 0;
+
+        if (process_vm_readv(c->proc->pid, &local, 1, c->remote, c->count, 0) == (ssize_t)c->bytes)
+                return 0;
+        /* Areas without read permission, which only /proc/PID/mem gives. */
+        for (size_t i = 0; i < c->count; i++) {
+                int r = cop_mem_read(c->proc, (uintptr_t)c->remote[i].iov_base, c->buffer + at, c->remote[i].iov_len);
+                if (r < 0 && !c->may_vanish)
+                        return r;
+                if (r < 0)
+                        memset(c->buffer + at, 0, c->remote[i].iov_len);
+                at += c->remote[i].iov_len;
+        }
+        return 0;
+}
+
+int cop_page_copy_flush(struct cop_page_copy *c, struct cop_error *err)
+{
+        uint64_t offset;
+        size_t at = 0;
+        int r;
+
+        if (c->count == 0)
+                return 0;
+        r = read_pieces(c);
+        if (r < 0)
+                return cop_error_errno(err, -r, "reading memory of pid %d (%s) at %p", c->proc->nspid, c->proc->comm, c->remote[0].iov_base);
+        r = cop_image_write_pages(c->writer, c->buffer, c->bytes, &offset, err);
+        if (r < 0)
+                return r;
+        for (size_t i = 0; i < c->count; i++) {
+                struct img_extent *e = extent_at(c, c->extent[i]);
+                if (!e)
+                        return cop_error_errno(err, ENOMEM, "writing pages");
+                e->offset = offset + at;
+                e->source = 0;
+                e->checksum = XXH3_64bits(c->buffer + at, c->remote[i].iov_len) | 1;
+                at += c->remote[i].iov_len;
+        }
+        c->pages += c->bytes / IMG_PAGE;
+        c->count = c->bytes = 0;
+        return 0;
+}
+
+int cop_page_copy_push(struct cop_page_copy *c, uint32_t extent, struct cop_error *err)
+{
+        const struct img_extent *e = extent_at(c, extent);
+
+        if (!e)
+                return cop_error_errno(err, ENOMEM, "writing pages");
+        size_t n = (size_t)e->pages * IMG_PAGE;
+        if (c->count == COP_COPY_IOVS || c->bytes + n > COP_COPY_SIZE) {
+                int r = cop_page_copy_flush(c, err);
+                if (r < 0)
+                        return r;
+                e = extent_at(c, extent);
+        }
+        c->remote[c->count] = (struct iovec){.iov_base = (void *)(uintptr_t)e->address, .iov_len = n};
+        c->extent[c->count++] = extent;
+        c->bytes += n;
+        return 0;
+}

@@ -1,0 +1,45 @@
+/* Runs of pages: which are worth saving (PAGEMAP_SCAN), and copying them into a page file. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#include "freezer/image.h"
+#include "freezer/pagemap.h"
+#include "freezer/tracee.h"
+
+struct cop_run {
+        uint64_t start, end;
+        bool written; /* since the last freeze that tracked writes; always, where none did */
+};
+
+struct cop_runs {
+        struct cop_run *list; /* owned; ascending */
+        size_t count, allocated;
+};
+
+int cop_runs_add(struct cop_runs *r, uint64_t start, uint64_t end, bool written);
+/* Adds the private pages of [start, end) that are not of a file and not zero.  With protect, pages that were written are
+ * write-protected again in the same step (areas under a tracker only: others are skipped by the kernel then). */
+int cop_runs_scan(struct cop_runs *r, int pagemap_fd, uint64_t start, uint64_t end, bool protect, bool written_only);
+
+#define COP_COPY_SIZE (1UL << 20)
+#define COP_COPY_IOVS 256
+
+/* Copies pages of one process in batches: push extents (address and pages filled; at most COP_COPY_SIZE each), flush at
+ * the end; offset, source and checksum of each are filled when it was written. */
+struct cop_page_copy {
+        struct cop_image_writer *writer; /* borrowed */
+        const struct cop_proc *proc;     /* borrowed */
+        char *buffer;                    /* borrowed, COP_COPY_SIZE */
+        struct img_extent *array;        /* extents are here, or in the writer's table when NULL */
+        struct iovec remote[COP_COPY_IOVS];
+        uint32_t extent[COP_COPY_IOVS];
+        size_t count, bytes;
+        uint64_t pages; /* written so far */
+        bool may_vanish; /* the process runs: pages that are gone meanwhile are no error (written as zeros) */
+};
+int cop_page_copy_push(struct cop_page_copy *c, uint32_t extent, struct cop_error *err);
+int cop_page_copy_flush(struct cop_page_copy *c, struct cop_error *err);

@@ -1,0 +1,311 @@
+#include "freezer/tracker.h"
+
+#include <elf.h>
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+
+#ifndef UFFD_FEATURE_WP_UNPOPULATED
+#define UFFD_FEATURE_WP_UNPOPULATED (1 << 13)
+#endif
+#ifndef UFFD_FEATURE_WP_ASYNC
+#define UFFD_FEATURE_WP_ASYNC (1 << 15)
+#endif
+#ifndef UFFD_USER_MODE_ONLY
+#define UFFD_USER_MODE_ONLY 1
+#endif
+
+/* Copying goes on before the stop while more than this many pages turn up, for at most so many rounds. */
+#define PRECOPY_PAGES  512
+#define PRECOPY_ROUNDS 4
+
+struct cop_tracker *cop_tracker_new(void)
+{
+        return calloc(1, sizeof(struct cop_tracker));
+}
+
+static void forget(struct cop_tracked *t)
+{
+        cop_close(t->uffd);
+        cop_close(t->pagemap_fd);
+        free(t->areas);
+        free(t->pre.list);
+        *t = (struct cop_tracked){.uffd = -EBADF, .pagemap_fd = -EBADF};
+}
+
+void cop_tracker_free(struct cop_tracker *t)
+{
+        if (!t)
+                return;
+        for (size_t i = 0; i < t->count; i++)
+                forget(&t->list[i]);
+        free(t->list);
+        free(t);
+}
+
+struct cop_tracked *cop_tracker_find(struct cop_tracker *t, pid_t pid)
+{
+        for (size_t i = 0; i < t->count; i++)
+                if (t->list[i].pid == pid)
+                        return &t->list[i];
+        return NULL;
+}
+
+void cop_tracker_settle(struct cop_tracker *t, const char *id)
+{
+        snprintf(t->image_id, sizeof(t->image_id), "%s", id ? id : "");
+        for (size_t i = 0; i < t->count; i++) {
+                free(t->list[i].pre.list);
+                t->list[i].pre = (struct cop_precopy){0};
+        }
+}
+
+static bool wanted(const struct cop_vma *v)
+{
+        return !v->special && !(v->flags & (IMG_VMA_SHARED | IMG_VMA_DROPPABLE)) && !v->pfnmap && !v->hugetlb;
+}
+
+/* 1: registered, 0: this area cannot be, <0: the process's memory is another one now. */
+static int enroll(struct cop_tracked *t, uint64_t start, uint64_t end)
+{
+        struct uffdio_register reg = {.range = {.start = start, .len = end - start}, .mode = UFFDIO_REGISTER_MODE_WP};
+
+        if (ioctl(t->uffd, UFFDIO_REGISTER, &reg) == 0)
+                return 1;
+        return errno == ESRCH || errno == ENOMEM ? -errno : 0;
+}
+
+static bool known_area(const struct cop_tracked *t, uint64_t start, uint64_t end)
+{
+        size_t low = 0, high = t->area_count;
+
+        while (low < high) {
+                size_t mid = (low + high) / 2;
+                if (t->areas[2 * mid] < start)
+                        low = mid + 1;
+                else
+                        high = mid;
+        }
+        return low < t->area_count && t->areas[2 * low] == start && t->areas[2 * low + 1] == end;
+}
+
+bool cop_tracker_covers(struct cop_tracker *tracker, pid_t pid, const struct cop_vma *v)
+{
+        struct cop_tracked *t = cop_tracker_find(tracker, pid);
+
+        if (!t || t->uffd < 0 || !wanted(v))
+                return false;
+        return known_area(t, v->start, v->end) || enroll(t, v->start, v->end) == 1;
+}
+
+/* Registers every private area; remembers which were, so that the stop need not ask again. */
+static int enroll_all(struct cop_tracked *t, const struct cop_vmas *vs)
+{
+        uint64_t *areas = malloc((vs->count + 1) * 2 * sizeof(*areas));
+        size_t n = 0;
+
+        if (!areas)
+                return -ENOMEM;
+        for (size_t i = 0; i < vs->count; i++) {
+                const struct cop_vma *v = &vs->list[i];
+                if (!wanted(v))
+                        continue;
+                int r = known_area(t, v->start, v->end) ? 1 : enroll(t, v->start, v->end);
+                if (r < 0) {
+                        free(areas);
+                        return r;
+                }
+                if (r == 1) {
+                        areas[2 * n] = v->start;
+                        areas[2 * n + 1] = v->end;
+                        n++;
+                }
+        }
+        free(t->areas);
+        t->areas = areas;
+        t->area_count = n;
+        return 0;
+}
+
+/* ---- making userfaultfds ---- */
+
+static int find_vdso(struct cop_proc *p)
+{
+        uint64_t pair[2];
+        _cleanup_close_ int fd = openat(p->dir_fd, "auxv", O_RDONLY | O_CLOEXEC);
+
+        while (!p->syscall_insn && fd >= 0 && read(fd, pair, sizeof(pair)) == sizeof(pair))
+                if (pair[0] == AT_SYSINFO_EHDR)
+                        p->syscall_insn = pair[1] + cop_vdso_syscall();
+        return p->syscall_insn ? 0 : -ENOEXEC;
+}
+
+static int open_uffd(struct cop_proc *p)
+{
+        uint64_t arg[6] = {O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY};
+        struct uffdio_api api = {.api = UFFD_API, .features = UFFD_FEATURE_WP_ASYNC | UFFD_FEATURE_WP_UNPOPULATED};
+        int64_t fd, result;
+
+        if (find_vdso(p) < 0 || cop_remote_syscall(p, &p->tasks[0], SYS_userfaultfd, arg, &fd, NULL) < 0 || fd < 0)
+                return -EPERM;
+        int mine = (int)syscall(SYS_pidfd_getfd, p->pidfd, (int)fd, 0);
+        arg[0] = (uint64_t)fd;
+        (void)cop_remote_syscall(p, &p->tasks[0], SYS_close, arg, &result, NULL);
+        if (mine >= 0 && ioctl(mine, UFFDIO_API, &api) < 0)
+                mine = cop_close(mine);
+        return mine;
+}
+
+int cop_tracker_adopt(struct cop_tracker *t, struct cop_dump *d, struct cop_error *err)
+{
+        for (size_t i = 0; i < d->tree.count; i++) {
+                struct cop_proc *p = &d->tree.procs[i];
+                if (p->zombie || cop_tracker_find(t, p->pid))
+                        continue;
+                struct cop_tracked *bigger = reallocarray(t->list, t->count + 1, sizeof(*bigger));
+                if (!bigger)
+                        return cop_error_errno(err, ENOMEM, "tracking writes");
+                t->list = bigger;
+                struct cop_tracked *n = &t->list[t->count];
+                *n = (struct cop_tracked){.pid = p->pid, .uffd = open_uffd(p), .pagemap_fd = -EBADF};
+                if (n->uffd < 0)
+                        continue; /* the target may not (seccomp, sysctl): all its pages count as written */
+                n->pagemap_fd = openat(p->dir_fd, "pagemap", O_RDONLY | O_CLOEXEC);
+                if (n->pagemap_fd < 0) {
+                        forget(n);
+                        continue;
+                }
+                t->count++;
+        }
+        return 0;
+}
+
+/* ---- copying before the stop ---- */
+
+/* Puts new extents into the ascending list, cutting what they replace. */
+static int merge(struct cop_precopy *pre, const struct img_extent *fresh, size_t n)
+{
+        struct img_extent *out = malloc((pre->count * 2 + n + 1) * sizeof(*out));
+        size_t k = 0, i = 0;
+
+        if (!out)
+                return -ENOMEM;
+        for (size_t f = 0; f <= n; f++) {
+                uint64_t start = f < n ? fresh[f].address : UINT64_MAX, end = f < n ? start + (uint64_t)fresh[f].pages * IMG_PAGE : UINT64_MAX;
+                while (i < pre->count) {
+                        struct img_extent *e = &pre->list[i];
+                        uint64_t e_end = e->address + (uint64_t)e->pages * IMG_PAGE;
+                        if (e_end <= start) {
+                                out[k++] = *e;
+                                i++;
+                                continue;
+                        }
+                        if (e->address >= end)
+                                break;
+                        if (e->address < start) { /* what is left of it */
+                                out[k] = *e;
+                                out[k].pages = (uint32_t)((start - e->address) / IMG_PAGE);
+                                out[k++].checksum = 0;
+                        }
+                        if (e_end <= end) {
+                                i++;
+                                continue;
+                        }
+                        e->offset += end - e->address;
+                        e->address = end;
+                        e->pages = (uint32_t)((e_end - end) / IMG_PAGE);
+                        e->checksum = 0;
+                        break;
+                }
+                if (f < n)
+                        out[k++] = fresh[f];
+        }
+        free(pre->list);
+        pre->list = out;
+        pre->count = k;
+        return 0;
+}
+
+static int copy_runs(struct cop_dump *d, struct cop_tracked *t, const struct cop_proc *p, const struct cop_runs *runs, struct cop_error *err)
+{
+        _cleanup_free_ struct cop_page_copy *c = calloc(1, sizeof(*c));
+        size_t n = 0, max = 0;
+        int r = 0;
+
+        for (size_t i = 0; i < runs->count; i++)
+                max += (runs->list[i].end - runs->list[i].start) / COP_COPY_SIZE + 1;
+        _cleanup_free_ struct img_extent *fresh = calloc(max + 1, sizeof(*fresh));
+        if (!c || !fresh)
+                return cop_error_errno(err, ENOMEM, "copying pages");
+        *c = (struct cop_page_copy){.writer = d->writer, .proc = p, .buffer = d->buffer, .array = fresh, .may_vanish = true};
+        for (size_t i = 0; i < runs->count; i++)
+                for (uint64_t at = runs->list[i].start; at < runs->list[i].end; at += COP_COPY_SIZE)
+                        fresh[n++] = (struct img_extent){.address = at, .pages = (uint32_t)(MIN_OF(COP_COPY_SIZE, runs->list[i].end - at) / IMG_PAGE)};
+        for (int pass = 0; pass < 2 && r == 0; pass++) { /* short runs lie together, as in dump_mem.c */
+                for (uint32_t i = 0; i < n && r == 0; i++)
+                        if ((fresh[i].pages >= COP_RUN_LONG) == (pass == 1))
+                                r = cop_page_copy_push(c, i, err);
+                if (r == 0)
+                        r = cop_page_copy_flush(c, err);
+        }
+        d->pages_written += c->pages;
+        if (r == 0 && merge(&t->pre, fresh, n) < 0)
+                r = cop_error_errno(err, ENOMEM, "copying pages");
+        return r;
+}
+
+/* One round over one process; returns the pages copied. */
+static int64_t precopy_process(struct cop_dump *d, struct cop_tracked *t, bool everything, struct cop_error *err)
+{
+        struct cop_proc p = {.pid = t->pid, .mem_fd = -EBADF, .comm = "?"};
+        struct cop_runs runs = {0};
+        struct cop_vmas vs = {0};
+        char path[32];
+        int64_t pages = 0;
+
+        snprintf(path, sizeof(path), "/proc/%d", t->pid);
+        _cleanup_close_ int dir_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (dir_fd < 0 || cop_procfs_vmas(dir_fd, false, &vs, NULL) < 0 || enroll_all(t, &vs) < 0) {
+                cop_vmas_done(&vs);
+                forget(t); /* ended, or another program by now */
+                return 0;
+        }
+        _cleanup_close_ int mem_fd = openat(dir_fd, "mem", O_RDONLY | O_CLOEXEC);
+        p.mem_fd = mem_fd;
+        int r = 0;
+        for (size_t i = 0; i < vs.count && r == 0; i++)
+                if (wanted(&vs.list[i]) && known_area(t, vs.list[i].start, vs.list[i].end))
+                        r = cop_runs_scan(&runs, t->pagemap_fd, vs.list[i].start, vs.list[i].end, true, !everything);
+        cop_vmas_done(&vs);
+        for (size_t i = 0; i < runs.count; i++)
+                pages += (int64_t)((runs.list[i].end - runs.list[i].start) / IMG_PAGE);
+        r = r < 0 ? cop_error_errno(err, -r, "scanning memory") : copy_runs(d, t, &p, &runs, err);
+        free(runs.list);
+        return r < 0 ? r : pages;
+}
+
+int cop_tracker_precopy(struct cop_tracker *t, struct cop_dump *d, struct cop_error *err)
+{
+        bool valid = d->parent && strcmp(d->parent->header->id, t->image_id) == 0;
+
+        for (int round = 0; round < PRECOPY_ROUNDS; round++) {
+                int64_t pages = 0;
+                for (size_t i = 0; i < t->count; i++) {
+                        /* Without a common past, pages that look unwritten are not known anywhere: copy all once. */
+                        int64_t n = t->list[i].uffd < 0 ? 0 : precopy_process(d, &t->list[i], !valid && round == 0, err);
+                        if (n < 0)
+                                return (int)n;
+                        pages += n;
+                }
+                if (pages < PRECOPY_PAGES)
+                        break;
+        }
+        return 0;
+}

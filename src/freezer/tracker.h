@@ -1,0 +1,49 @@
+/* Write tracking between freezes of a tree that runs on, and copying pages before the stop.
+ *
+ * Theory of operation.  Each process gets a userfaultfd in asynchronous write-protect mode, made by a call inside it and
+ * taken out to the engine: the kernel itself resolves the faults and only remembers that a page was written, which
+ * PAGEMAP_SCAN tells (and protects again in one step).  Pages of areas that are not registered, that are new, or that
+ * belong to a child forked since count as written: so whatever a program does, the worst case is a page copied twice.
+ *
+ * With that, most pages are copied while the tree still runs (a page is protected before it is read, so a write during or
+ * after the copy is seen), and the stop only has to copy those written meanwhile: the pause depends on what the tree does
+ * within some milliseconds, not on its size or on how much changed since the last image.
+ *
+ * Tracking is relative to one image: the last one that was committed.  When a freeze fails after pages were protected, or
+ * the caller names another parent, what is known is void and everything counts as written once.
+ */
+#pragma once
+
+#include "freezer/dump.h"
+#include "freezer/runs.h"
+
+/* Pages copied before the stop, per process. */
+struct cop_precopy {
+        pid_t pid;
+        struct img_extent *list; /* owned; ascending, later rounds replace earlier ones */
+        size_t count;
+};
+
+struct cop_tracked {
+        pid_t pid;
+        int uffd, pagemap_fd;
+        uint64_t *areas; /* owned: start and end of registered areas as they were last seen */
+        size_t area_count;
+        struct cop_precopy pre;
+};
+
+struct cop_tracker {
+        char image_id[IMG_ID_MAX]; /* what "not written" refers to; empty: nothing */
+        struct cop_tracked *list;  /* owned */
+        size_t count;
+};
+
+/* Before the stop: registers new areas, copies what was written so far (all, the first time).  d->tree is not stopped. */
+int cop_tracker_precopy(struct cop_tracker *t, struct cop_dump *d, struct cop_error *err);
+/* In the stop: gives every process that has none its userfaultfd. */
+int cop_tracker_adopt(struct cop_tracker *t, struct cop_dump *d, struct cop_error *err);
+/* In the stop: is this area of the process registered (registers it when it is new)? */
+bool cop_tracker_covers(struct cop_tracker *t, pid_t pid, const struct cop_vma *v);
+struct cop_tracked *cop_tracker_find(struct cop_tracker *t, pid_t pid);
+/* The image was committed (id), or not (NULL). */
+void cop_tracker_settle(struct cop_tracker *t, const char *id);
