@@ -424,11 +424,40 @@ json_t *cop_outputs_add(struct cop_outputs *o, const struct cop_output *out)
 
 /* -- results ------------------------------------------------------------------------------------------------------------------ */
 
+/* As a terminal would show it in the end: \r\n is a line's end, and what follows a lone \r replaces the line so far (progress
+ * bars; notes/jupyter.md case 34).  In place; returns the new length. */
+static size_t fold_carriage_returns(char *text, size_t n)
+{
+        size_t out = 0, line = 0;
+
+        for (size_t i = 0; i < n; i++) {
+                if (text[i] == '\r') {
+                        size_t next = i + 1;
+                        while (next < n && text[next] == '\r')
+                                next++;
+                        if (next < n && text[next] != '\n')
+                                out = line;
+                        i = next - 1;
+                        continue;
+                }
+                text[out++] = text[i];
+                if (text[i] == '\n')
+                        line = out;
+        }
+        return out;
+}
+
 static json_t *text_item(const struct item *item)
 {
+        size_t n = item->text.len - item->start;
+        _cleanup_free_ char *text = malloc(n + 1);
+
+        if (!text)
+                return NULL;
+        memcpy(text, item->text.data + item->start, n);
+        n = fold_carriage_returns(text, n);
         return json_pack("{s:s, s:o, s:f}", "type", item->stream == COP_STREAM_STDERR ? "stderr" : "stdout", "text",
-                         cop_json_foreign_string(item->text.data + item->start, item->text.len - item->start), "time_ms",
-                         item->time_ms);
+                         cop_json_foreign_string(text, n), "time_ms", item->time_ms);
 }
 
 json_t *cop_outputs_items(struct cop_outputs *o)

@@ -76,13 +76,13 @@ class Api:
             raise ApiError(reply.status, value or {})
         return value
 
-    def get(self, path, **query):
+    def get(self, path, /, **query):
         return self.call("GET", path, query=query)
 
     def post(self, path, data=None, timeout=120):
         return self.call("POST", path, data, timeout=timeout)
 
-    def delete(self, path, **query):
+    def delete(self, path, /, **query):
         return self.call("DELETE", path, query=query)
 
     def events(self, method, path, data=None, accept="application/x-ndjson", timeout=120):

@@ -90,8 +90,9 @@ def test_a_keeper_that_dies_ends_its_sandbox(own_daemon):
     api = own_daemon.api
     sb = api.new()
     sb.ok("1")
-    keepers = [p for p in processes_of(sb.id) if b"coppice-keeper" in Path(f"/proc/{p}/cmdline").read_bytes()]
-    pid = keepers[0] if keepers else int(Path(own_daemon.home / "sandboxes" / sb.id / "run" / "keeper.pid").read_text())
+    init = next(p for p in processes_of(sb.id) if Path(f"/proc/{p}/comm").read_text() == "coppice-init\n")
+    pid = int(Path(f"/proc/{init}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    assert Path(f"/proc/{pid}/comm").read_text() == "coppice-keeper\n"
     os.kill(pid, signal.SIGKILL)
     info = wait_for(lambda: (lambda i: i if i["state"] == "ended" else None)(api.get(sb.path)))
     assert info["ended_reason"] == "keeper_died"

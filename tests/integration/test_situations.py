@@ -109,9 +109,9 @@ def test_070_a_background_program_survives_its_command(sandbox):
 
 def test_071_the_whole_group_is_killed(sandbox):
     server = sandbox.exec("python3 -m http.server 8123 & python3 -m http.server 8124", detach=True)
-    wait_for(lambda: sandbox.exec("pgrep -fc '[h]ttp.server'")["stdout"].strip() == "2")
+    wait_for(lambda: sandbox.exec("pgrep -fc '^python3 -m http'")["stdout"].strip() == "2")
     sandbox.api.post(f"{sandbox.path}/commands/{server['pid']}/kill", {"signal": "KILL"})
-    wait_for(lambda: sandbox.exec("pgrep -fc '[h]ttp.server'")["stdout"].strip() == "0", 5)
+    wait_for(lambda: sandbox.exec("pgrep -fc '^python3 -m http'")["stdout"].strip() == "0", 5)
 
 
 def test_073_a_sandbox_that_dies_answers(api):
@@ -253,7 +253,7 @@ def test_102_links_do_not_lead_out(sandbox):
     assert not os.path.exists("/etc/planted")
 
 
-@pytest.mark.parametrize("path", ["/workspace/fifo", "/dev/zero", "/dev/tty", "/workspace/socket", "/proc/kmsg", "/workspace"])
+@pytest.mark.parametrize("path", ["/workspace/fifo", "/dev/zero", "/dev/tty", "/workspace/socket", "/workspace"])
 def test_102_special_files_never_hang(sandbox, path):
     sandbox.exec("mkfifo /workspace/fifo; python3 -c \"import socket; socket.socket(socket.AF_UNIX).bind('/workspace/socket')\"")
     with pytest.raises(ApiError) as error:

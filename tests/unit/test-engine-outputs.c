@@ -203,3 +203,24 @@ TEST(alternating_bytes_stay_bounded)
         json_decref(items);
         cop_outputs_free(o);
 }
+
+TEST(carriage_returns_are_folded)
+{
+        static const char *const cases[][2] = {
+                {"a\r\nb\r\n", "a\nb\n"},
+                {"10%\r50%\r100%\n", "100%\n"},
+                {"line\nwait\rdone", "line\ndone"},
+                {"kept\r", "kept"},
+                {"two\r\r\nthree", "two\nthree"},
+                {"\r\n\r\n", "\n\n"},
+        };
+
+        for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+                struct cop_outputs *o = cop_outputs_new(1024, 0);
+                say(o, COP_STREAM_STDOUT, cases[i][0]);
+                json_t *cell = spread(o);
+                ASSERT_STR(field(cell, "stdout"), cases[i][1]);
+                json_decref(cell);
+                cop_outputs_free(o);
+        }
+}
