@@ -1,3 +1,4 @@
+#define COP_ERR_C
 #include "err.h"
 
 #include <stdarg.h>

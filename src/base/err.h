@@ -47,3 +47,15 @@ bool cop_err_code_retryable(enum cop_err_code code);
 int cop_err_code_from_name(const char *name);
 
 #define COP_ERROR_NULL ((struct cop_error){0})
+
+#if defined(__clang_analyzer__) && !defined(COP_ERR_C)
+/* clang-tidy does not see into err.c and would follow paths on which these give 0. */
+static inline int cop_error_is_negative(int r)
+{
+        if (r >= 0)
+                __builtin_unreachable();
+        return r;
+}
+#define cop_error_set(...) cop_error_is_negative(cop_error_set(__VA_ARGS__))
+#define cop_error_errno(...) cop_error_is_negative(cop_error_errno(__VA_ARGS__))
+#endif
