@@ -22,8 +22,8 @@
 
 #define STOP_DEADLINE (10 * USEC_PER_SEC)
 #define CLEAN_EVERY (20 * USEC_PER_MSEC)
-#define SAVE_EVERY    (1 * USEC_PER_SEC)
-#define PRUNE_EVERY   16
+#define SAVE_EVERY (1 * USEC_PER_SEC)
+#define PRUNE_EVERY 16
 #define CLEAN_TRIES 500 /* 10 s: a process in an uninterruptible sleep holds its cgroup */
 
 struct ender {

@@ -63,6 +63,22 @@ static char *copy_text(json_t *object, const char *key)
         return text ? strdup(text) : NULL;
 }
 
+static int check_params(struct cop_engine *e, const struct cop_sandbox_params *p, struct cop_sandbox_row *row,
+                        struct cop_sandbox_limits *ret_limits, struct cop_error *err)
+{
+        int r = p->name ? cop_sandbox_check_name(e, p->name, NULL, err) : 0;
+
+        if (r == 0)
+                r = get_limits(p, ret_limits, err);
+        if (r == 0)
+                r = cop_labels_to_json(p->labels, "labels", &row->labels, err);
+        if (r == 0)
+                r = cop_metadata_to_json(p->metadata, &row->metadata, err);
+        if (r == 0)
+                r = cop_env_to_json(p->env, &row->env, err);
+        return r;
+}
+
 static int fill_row(struct cop_engine *e, const struct cop_sandbox_params *p, struct cop_sandbox_row *row,
                     struct cop_error *err)
 {
@@ -70,17 +86,10 @@ static int fill_row(struct cop_engine *e, const struct cop_sandbox_params *p, st
         _cleanup_json_ json_t *defaults = NULL;
         struct cop_sandbox_limits limits;
 
-        int r = p->name ? cop_sandbox_check_name(e, p->name, NULL, err) : 0;
-        if (r == 0)
-                r = get_limits(p, &limits, err);
-        if (r == 0)
-                r = cop_image_lookup(e, p->image ? p->image : "code-interpreter", &image, NULL, &defaults, err);
-        if (r == 0)
-                r = cop_labels_to_json(p->labels, "labels", &row->labels, err);
-        if (r == 0)
-                r = cop_metadata_to_json(p->metadata, &row->metadata, err);
-        if (r == 0)
-                r = cop_env_to_json(p->env, &row->env, err);
+        int r = check_params(e, p, row, &limits, err);
+        if (r < 0)
+                return r;
+        r = cop_image_lookup(e, p->image ? p->image : "code-interpreter", &image, NULL, &defaults, err);
         if (r < 0)
                 return r;
         snprintf(row->state, sizeof(row->state), "starting");

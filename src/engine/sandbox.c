@@ -512,34 +512,42 @@ struct update { /* waits for the sandbox to run */
         json_t *patch;
 };
 
+/* Returns 1 when the keeper has been asked and on_limits goes on with the operation. */
+static int try_update(struct cop_sandbox *sb, struct update *u, struct cop_error *err)
+{
+        _cleanup_(cop_sandbox_row_freep) struct cop_sandbox_row *row = NULL;
+        bool limits = false;
+
+        int r = cop_store_sandbox_get(sb->engine->store, sb->id, &row, err);
+        if (r == 0)
+                r = patch_row(sb, u->patch, row, &limits, err);
+        if (r < 0)
+                return r;
+        if (!limits)
+                return apply_patch(sb, u->patch, err);
+        struct question *q = calloc(1, sizeof(*q));
+        if (!q)
+                return cop_error_errno(err, ENOMEM, "sandbox %s", sb->id);
+        *q = (struct question){.engine = sb->engine, .op = u->op, .patch = TAKE_PTR(u->patch)};
+        snprintf(q->id, sizeof(q->id), "%s", sb->id);
+        send_limits(sb, row->limits, q);
+        return 1;
+}
+
 static void update_now(struct cop_sandbox *sb, const struct cop_error *err, void *userdata)
 {
         struct update *u = userdata;
-        _cleanup_(cop_sandbox_row_freep) struct cop_sandbox_row *row = NULL;
         struct cop_error error;
-        bool limits = false;
-        int r = err ? -err->errnum : 0;
 
-        if (err)
-                error = *err;
-        if (r == 0)
-                r = cop_store_sandbox_get(sb->engine->store, sb->id, &row, &error);
-        if (r == 0)
-                r = patch_row(sb, u->patch, row, &limits, &error);
-        if (r == 0 && limits) {
-                struct question *q = calloc(1, sizeof(*q));
-                if (q) {
-                        *q = (struct question){.engine = sb->engine, .op = u->op, .patch = TAKE_PTR(u->patch)};
-                        snprintf(q->id, sizeof(q->id), "%s", sb->id);
-                        send_limits(sb, row->limits, q);
-                        free(u);
-                        return;
-                }
-                r = cop_error_errno(&error, ENOMEM, "sandbox %s", sb->id);
+        if (err) {
+                cop_op_done(u->op, NULL, err);
+        } else {
+                int r = try_update(sb, u, &error);
+                if (r < 0)
+                        cop_op_done(u->op, NULL, &error);
+                else if (r == 0)
+                        cop_op_done(u->op, cop_sandbox_view(sb), NULL);
         }
-        if (r == 0)
-                r = apply_patch(sb, u->patch, &error);
-        cop_op_done(u->op, r < 0 ? NULL : cop_sandbox_view(sb), r < 0 ? &error : NULL);
         json_decref(u->patch);
         free(u);
 }

@@ -161,7 +161,7 @@ static int read_column(sqlite3_stmt *stmt, int column, const struct cop_column *
         case COP_COLUMN_ID:
                 text = (const char *)sqlite3_column_text(stmt, column);
                 if (text && strlen(text) < c->size)
-                        strcpy(field, text);
+                        memcpy(field, text, strlen(text) + 1);
                 break;
         case COP_COLUMN_TEXT:
                 if (sqlite3_column_type(stmt, column) == SQLITE_NULL)

@@ -284,7 +284,7 @@ TEST(names_and_images_are_checked_first)
 TEST(a_start_that_fails_leaves_nothing)
 {
         struct engine_fixture f = {0};
-        _cleanup_answer_ struct answer a = {0}, again = {0};
+        _cleanup_answer_ struct answer a = {0};
         struct cop_image_row row = {
                 .id = "im_bad", .name = (char *)"test", .path = (char *)"/nonexistent", .created_at = 1};
         struct cop_error err;
