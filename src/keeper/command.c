@@ -148,7 +148,7 @@ int cop_keep_commands_init(struct cop_keep *k, struct cop_error *err)
 
 /* -- EXEC -------------------------------------------------------------------------------------------------------- */
 
-static int check_key(struct cop_keep *k, const struct cop_msg *m, char ret_key[static 64], struct cop_error *err)
+static int check_key(const struct cop_msg *m, char ret_key[static 64], struct cop_error *err)
 {
         const void *data;
         size_t n;
@@ -238,7 +238,7 @@ void cop_keep_exec(struct cop_keep *k, struct cop_msg *m)
         struct cop_command *c = NULL;
         uint32_t id = m->id;
         char key[64] = "";
-        int r = check_key(k, m, key, &err);
+        int r = check_key(m, key, &err);
 
         if (r == 0)
                 r = check_room(k, key, &err);
@@ -349,10 +349,21 @@ void cop_keep_commands_killed(struct cop_keep *k)
 
 /* -- SIGNAL, LIST, FORGET ---------------------------------------------------------------------------------------- */
 
+static struct cop_command *need_key(struct cop_keep *k, const struct cop_msg *m, struct cop_error *err)
+{
+        char key[64];
+        struct cop_command *c = check_key(m, key, err) == 0 ? find_key(k, key) : NULL;
+
+        if (c && c->pid != 0)
+                return c;
+        if (err->errnum == 0)
+                cop_error_set(err, ESRCH, COP_ERR_command_not_found, "no command %s", key);
+        return NULL;
+}
+
 void cop_keep_signal(struct cop_keep *k, struct cop_msg *m)
 {
         struct cop_error err = COP_ERROR_NULL;
-        char key[64];
         uint32_t id = m->id;
         int64_t pid;
         int r = 0;
@@ -360,12 +371,11 @@ void cop_keep_signal(struct cop_keep *k, struct cop_msg *m)
         if (k->state != COP_KEEP_RUNNING)
                 r = cop_error_set(&err, EINVAL, COP_ERR_invalid_state, "the sandbox does not run");
         else if (cop_msg_get_i64(m, COP_TAG_PID, &pid) < 0) {
-                r = check_key(k, m, key, &err);
-                struct cop_command *c = r == 0 ? find_key(k, key) : NULL;
-                if (r == 0 && (!c || c->pid == 0))
-                        r = cop_error_set(&err, ESRCH, COP_ERR_command_not_found, "no command %s", key);
-                if (r == 0)
+                struct cop_command *c = need_key(k, m, &err);
+                if (c)
                         cop_msg_add_i64(m, COP_TAG_PID, c->pid);
+                else
+                        r = -err.errnum;
         }
         if (r == 0) {
                 m->type = COP_WIRE_KILL;
@@ -406,15 +416,13 @@ void cop_keep_forget(struct cop_keep *k, struct cop_msg *m)
 {
         struct cop_error err = COP_ERROR_NULL;
         struct cop_msg reply;
-        char key[64];
-        int r = check_key(k, m, key, &err);
-        struct cop_command *c = r == 0 ? find_key(k, key) : NULL;
+        struct cop_command *c = need_key(k, m, &err);
 
-        if (r == 0 && !c)
-                r = cop_error_set(&err, ENOENT, COP_ERR_command_not_found, "no command %s", key);
-        else if (r == 0 && !c->exited)
-                r = cop_error_set(&err, EBUSY, COP_ERR_invalid_state, "the command %s still runs", key);
-        if (r < 0) {
+        if (c && !c->exited) {
+                cop_error_set(&err, EBUSY, COP_ERR_invalid_state, "the command %s still runs", c->key);
+                c = NULL;
+        }
+        if (!c) {
                 cop_keep_reply_error(k, k->client_number, m->id, &err);
                 return;
         }

@@ -177,11 +177,11 @@ static void on_stop_timer(struct cop_source *s, usec_t now, void *userdata)
 static void set_reason(struct cop_keep *k, const siginfo_t *si)
 {
         if (k->state == COP_KEEP_STOPPING)
-                strcpy(k->reason, "stopped");
+                snprintf(k->reason, sizeof(k->reason), "stopped");
         else if (si->si_code == CLD_EXITED)
                 snprintf(k->reason, sizeof(k->reason), "init_exited_%d", si->si_status);
         else if (si->si_status == SIGKILL && k->last_stats.oom_kills > 0)
-                strcpy(k->reason, "oom");
+                snprintf(k->reason, sizeof(k->reason), "oom");
         else
                 snprintf(k->reason, sizeof(k->reason), "init_signal_%d", si->si_status);
 }

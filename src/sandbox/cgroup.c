@@ -261,7 +261,7 @@ static int limit_memory(struct cop_cgroup *cg, uint64_t max, struct cop_error *e
         if (max)
                 snprintf(text, sizeof(text), "%llu", (unsigned long long)max);
         else
-                strcpy(text, cg->v2 ? "max" : "-1");
+                snprintf(text, sizeof(text), "%s", cg->v2 ? "max" : "-1");
         if (cg->v2) {
                 cop_write_kernel_file(fd, "memory.swap.max", max ? "0" : "max",
                                       NULL); /* absent without swap accounting */

@@ -113,7 +113,7 @@ static int mount_dev(const int fds[static ELEMENTSOF(device_names)], uint64_t sh
         if (shm_max)
                 snprintf(options, sizeof(options), "mode=1777,size=%llu", (unsigned long long)shm_max);
         else
-                strcpy(options, "mode=1777");
+                snprintf(options, sizeof(options), "mode=1777");
         if (r == 0)
                 r = mount_fs("tmpfs", "/dev/shm", MS_NOSUID | MS_NODEV | MS_NOEXEC, options, err);
         return r;

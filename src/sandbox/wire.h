@@ -37,9 +37,10 @@ enum cop_wire_type {
         COP_WIRE_EVENT_EXIT, /* KEY, PID, STATUS (waitid code|signal, below), TIMED_OUT, OOM_KILLS (of the sandbox so far),
                                  MEMORY_PEAK, STDOUT_BYTES, STDERR_BYTES, LOG_SIZE: sent after all output that was in the
                                  pipes at exit is in the log */
-        COP_WIRE_EVENT_LOG,   /* KEY, LOG_SIZE: the log grew; coalesced, at most one per 2 ms per command */
-        COP_WIRE_EVENT_EOF,   /* KEY, LOG_SIZE: no process holds the output pipes any more (may come long after EXIT) */
-        COP_WIRE_EVENT_ENDED, /* REASON: the sandbox is gone (init died, oom of init …) without STOP */
+        COP_WIRE_EVENT_LOG, /* KEY, LOG_SIZE: the log grew; coalesced, at most one per 2 ms per command */
+        COP_WIRE_EVENT_EOF, /* KEY, LOG_SIZE: no process holds the output pipes any more (may come long after EXIT) */
+        COP_WIRE_EVENT_ENDED, /* the sandbox is gone without STOP; everything that ran got its EVENT_EXIT before.  REASON: "oom"
+                                 (init was the victim), "init_signal_N", "init_exited_N" */
 
         /* -- keeper -> init ---------------------------------------------------------------------------------------- */
         COP_WIRE_SPAWN, /* as EXEC without LOG_MAX, TIMEOUT; fds: stdin, stdout, stderr.  reply: PID.  init makes a new
