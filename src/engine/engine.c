@@ -150,6 +150,7 @@ struct cop_engine *cop_engine_free(struct cop_engine *e)
         while (e->ops)
                 cop_op_done(e->ops, NULL, &err);
         cop_source_free(e->ttl_timer);
+        cop_source_free(e->purge_timer);
         cop_trash_free(e);
         e->records = cop_record_hub_free(e->records);
         e->jupyter = cop_jupyter_free(e->jupyter);

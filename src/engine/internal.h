@@ -67,7 +67,7 @@ struct cop_engine {
         struct cop_sandbox *sandboxes; /* owned list: all that have not ended */
         struct cop_op *ops;            /* operations under way */
         struct cop_record_hub *records; /* owned (record.c): live records and their readers */
-        struct cop_source *ttl_timer;
+        struct cop_source *ttl_timer, *purge_timer; /* owned (policy.c) */
         struct cop_trash *trash;       /* owned (trash.c) */
         struct cop_image_job *image_jobs; /* owned list (image.c): builds and imports under way */
         struct cop_adoption *adoptions; /* owned list (adopt.c): keepers without a row that are being stopped */

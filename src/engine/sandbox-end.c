@@ -93,6 +93,8 @@ static void finish(struct cop_sandbox *sb)
                 save_later(sb, &err);
                 return;
         }
+        if (removed)
+                cop_policy_purge(e);
         sb->state = COP_SANDBOX_ENDED;
         _cleanup_json_ json_t *detail = json_pack("{s:s}", "reason", sb->end->reason);
         cop_engine_event(e, "sandbox.ended", sb->id, detail);
@@ -236,6 +238,7 @@ static int purge_ended(struct cop_engine *e, const struct cop_sandbox_row *row, 
 
         if (cop_path_format(path, sizeof(path), "%s/sandboxes/%s", e->home, row->id) == 0)
                 cop_trash_add(e, path);
+        cop_policy_purge(e);
         return cop_store_sandbox_ended(e->store, row->id, row->ended_at, row->ended_reason, true, err);
 }
 
@@ -260,7 +263,8 @@ void cop_engine_prune(struct cop_engine *e)
         if (cop_store_sandbox_prunable(e->store, COP_KEEP_ENDED, &rows, NULL) < 0)
                 return;
         for (struct cop_sandbox_row **row = rows; *row; row++)
-                cop_store_sandbox_delete(e->store, (*row)->id, NULL);
+                cop_store_sandbox_forget(e->store, (*row)->id, NULL);
+        cop_policy_purge(e);
 }
 
 /* -- operations ---------------------------------------------------------------------------------------------------- */

@@ -80,6 +80,7 @@ void cop_trash_add(struct cop_engine *e, const char *path);
 
 int cop_policy_new(struct cop_engine *e, struct cop_error *err);
 void cop_policy_changed(struct cop_engine *e); /* an expires_at changed */
+void cop_policy_purge(struct cop_engine *e);   /* something was marked for cop_store_purge_step */
 
 /* -- adopt.c ------------------------------------------------------------------------------------------------------- */
 

@@ -17,6 +17,11 @@ static const struct cop_column columns[] = {
 #undef C
 static const struct cop_table table = COP_TABLE(struct cop_sandbox_row, columns);
 
+#define SELECT_SANDBOXES                                                                                       \
+        "SELECT id, state, name, image_id, image_name, labels, metadata, env, limits, user, workdir, boot_id," \
+        " ended_reason, slot, ttl, expires_at, created_at, started_at, ended_at, start_time, generation"       \
+        " FROM sandboxes "
+
 static int name_taken(struct cop_store *s, const char *name, int r, struct cop_error *err)
 {
         if (r == -EEXIST && s->name_conflict)
@@ -86,17 +91,6 @@ int cop_store_sandbox_ending(struct cop_store *s, const char *id, struct cop_err
         return change(s, "UPDATE sandboxes SET state = 'ending' WHERE id = :id", &cop_sql_args_table, &args, id, err);
 }
 
-static int purge_below(struct cop_store *s, const struct cop_sql_args *args, struct cop_error *err)
-{
-        int r = cop_sql_exec(s, "DELETE FROM cells WHERE sandbox_id = :id", &cop_sql_args_table, args, err);
-
-        if (r >= 0)
-                r = cop_sql_exec(s, "DELETE FROM commands WHERE sandbox_id = :id", &cop_sql_args_table, args, err);
-        if (r >= 0)
-                r = cop_sql_exec(s, "DELETE FROM contexts WHERE sandbox_id = :id", &cop_sql_args_table, args, err);
-        return r < 0 ? r : 0;
-}
-
 /* What nobody can finish any more: the daemon that ran it died, and the sandbox ended before the next one came. */
 static int settle_below(struct cop_store *s, const struct cop_sql_args *args, struct cop_error *err)
 {
@@ -117,15 +111,17 @@ static int settle_below(struct cop_store *s, const struct cop_sql_args *args, st
 int cop_store_sandbox_ended(struct cop_store *s, const char *id, usec_t at, const char *reason, bool purge,
                             struct cop_error *err)
 {
-        struct cop_sql_args args = {.id = id, .text = reason, .a = (int64_t)at};
+        struct cop_sql_args args = {.id = id, .text = reason, .a = (int64_t)at, .b = purge};
 
         int r = cop_store_begin(s, err);
         if (r < 0)
                 return r;
-        r = change(s, "UPDATE sandboxes SET state = 'ended', ended_at = :a, ended_reason = :text WHERE id = :id",
+        r = change(s,
+                   "UPDATE sandboxes SET state = \'ended\', ended_at = :a, ended_reason = :text, purge = max(purge, "
+                   ":b) WHERE id = :id",
                    &cop_sql_args_table, &args, id, err);
         if (r == 0)
-                r = purge ? purge_below(s, &args, err) : settle_below(s, &args, err);
+                r = settle_below(s, &args, err);
         if (r < 0) {
                 cop_store_rollback(s);
                 return r;
@@ -155,15 +151,14 @@ int cop_store_sandbox_get(struct cop_store *s, const char *ref, struct cop_sandb
 {
         struct cop_sql_args args = {.ref = ref};
 
-        int r = cop_sql_get(s, "SELECT * FROM sandboxes WHERE id = :ref", &cop_sql_args_table, &args, &table, ret, err);
+        int r = cop_sql_get(s, SELECT_SANDBOXES "WHERE id = :ref", &cop_sql_args_table, &args, &table, ret, err);
         if (r == 0)
-                r = cop_sql_get(s, "SELECT * FROM sandboxes WHERE name = :ref AND state IN ('starting', 'running')",
+                r = cop_sql_get(s, SELECT_SANDBOXES "WHERE name = :ref AND state IN ('starting', 'running')",
                                 &cop_sql_args_table, &args, &table, ret, err);
         if (r == 0)
-                r = cop_sql_get(
-                        s,
-                        "SELECT * FROM sandboxes WHERE name = :ref ORDER BY ended_at = 0 DESC, ended_at DESC LIMIT 1",
-                        &cop_sql_args_table, &args, &table, ret, err);
+                r = cop_sql_get(s,
+                                SELECT_SANDBOXES "WHERE name = :ref ORDER BY ended_at = 0 DESC, ended_at DESC LIMIT 1",
+                                &cop_sql_args_table, &args, &table, ret, err);
         if (r == 0)
                 return cop_error_set(err, ENOENT, COP_ERR_sandbox_not_found, "no sandbox \"%.100s\"", ref);
         return r < 0 ? r : 0;
@@ -176,8 +171,8 @@ int cop_store_sandbox_list(struct cop_store *s, enum cop_store_which which, unsi
                 .a = which != COP_STORE_ENDED, .b = which != COP_STORE_LIVE, .c = limit ? limit : 1000};
 
         int r = cop_sql_query(s,
-                              "SELECT * FROM sandboxes WHERE CASE WHEN state = 'ended' THEN :b ELSE :a END"
-                              " ORDER BY created_at DESC, id LIMIT :c",
+                              SELECT_SANDBOXES "WHERE CASE WHEN state = 'ended' THEN :b ELSE :a END"
+                                               " ORDER BY created_at DESC, id LIMIT :c",
                               &cop_sql_args_table, &args, &table, ret, err);
         return r < 0 ? r : 0;
 }
@@ -212,7 +207,7 @@ int cop_store_sandbox_prunable(struct cop_store *s, unsigned keep, struct cop_sa
         struct cop_sql_args args = {.a = keep};
 
         int r = cop_sql_query(
-                s, "SELECT * FROM sandboxes WHERE state = 'ended' ORDER BY ended_at DESC LIMIT 1000 OFFSET :a",
+                s, SELECT_SANDBOXES "WHERE state = 'ended' AND purge < 2 ORDER BY ended_at DESC LIMIT 1000 OFFSET :a",
                 &cop_sql_args_table, &args, &table, ret, err);
         return r < 0 ? r : 0;
 }

@@ -66,8 +66,13 @@ static const char step_1[] =
         "INTEGER NOT NULL)"
         "  STRICT;";
 
+/* Deleting the cells of a sandbox may take seconds: it is marked, and deleted in small steps (purge.c). */
+static const char step_2[] = "ALTER TABLE sandboxes ADD COLUMN purge INTEGER NOT NULL DEFAULT 0;"
+                             "CREATE INDEX sandboxes_purge ON sandboxes(id) WHERE purge > 0;";
+
 const char *const cop_schema_steps[] = {
         step_1,
+        step_2,
 };
 const unsigned cop_schema_step_count = ELEMENTSOF(cop_schema_steps);
 

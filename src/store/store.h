@@ -84,7 +84,8 @@ int cop_store_sandbox_free_slot(struct cop_store *s, unsigned count, unsigned *r
 /* -> running, with started_at, start_time, expires_at. */
 int cop_store_sandbox_started(struct cop_store *s, const struct cop_sandbox_row *row, struct cop_error *err);
 int cop_store_sandbox_ending(struct cop_store *s, const char *id, struct cop_error *err);
-/* -> ended; cells and commands that were under way become "lost".  purge: its contexts, cells and commands go. */
+/* -> ended; cells and commands that were under way become "lost".  purge: its contexts, cells and commands go, by and by
+ * (cop_store_purge_step). */
 int cop_store_sandbox_ended(struct cop_store *s, const char *id, usec_t at, const char *reason, bool purge,
                             struct cop_error *err);
 /* name, labels, metadata, limits, ttl, expires_at.  name_taken. */
@@ -107,8 +108,12 @@ int cop_store_image_users(struct cop_store *s, const char *image_id, char *ids, 
 /* The ended sandboxes but for the newest `keep`: what may be forgotten. */
 int cop_store_sandbox_prunable(struct cop_store *s, unsigned keep, struct cop_sandbox_row ***ret,
                                struct cop_error *err);
-/* With everything below it. */
+/* At once, with everything below it: for one that nothing has run in. */
 int cop_store_sandbox_delete(struct cop_store *s, const char *id, struct cop_error *err);
+/* The same by and by. */
+int cop_store_sandbox_forget(struct cop_store *s, const char *id, struct cop_error *err);
+/* Deletes a little of what was given up, at most one cell: 1 when there may be more, 0 when all is gone. */
+int cop_store_purge_step(struct cop_store *s, struct cop_error *err);
 struct cop_sandbox_row *cop_sandbox_row_free(struct cop_sandbox_row *row);
 struct cop_sandbox_row **cop_sandbox_rows_free(struct cop_sandbox_row **rows);
 

@@ -396,6 +396,18 @@ TEST(commands_by_id_and_by_newest_pid)
         cop_store_close(s);
 }
 
+static unsigned purge(struct cop_store *s)
+{
+        struct cop_error err;
+        unsigned steps = 0;
+        int r;
+
+        while ((r = cop_store_purge_step(s, &err)) > 0)
+                steps++;
+        ASSERT_OK(r, &err);
+        return steps;
+}
+
 TEST(the_end_settles_or_purges_what_is_below)
 {
         struct cop_store *s = open_store();
@@ -420,6 +432,7 @@ TEST(the_end_settles_or_purges_what_is_below)
         ASSERT_STR(c->status, "lost");
         ASSERT_EQ(c->ended_at, 77);
         ASSERT_OK(cop_store_sandbox_ended(s, "sb_a", 77, "removed", true, &err), &err);
+        purge(s);
         ASSERT_STR(cells(s, (struct cop_cell_filter){0}), "");
         ASSERT_OK(cop_store_context_list(s, "sb_a", &contexts, &err), &err);
         ASSERT_EQ(contexts[0], NULL);
@@ -450,6 +463,35 @@ TEST(deleting_a_sandbox_takes_everything_below_along)
         add_cell(s, "c1", "default", "1");
         ASSERT_OK(cop_store_sandbox_delete(s, "sb_a", &err), &err);
         ASSERT_STR(cells(s, (struct cop_cell_filter){0}), "");
+        cop_store_close(s);
+}
+
+TEST(what_is_given_up_goes_in_small_steps)
+{
+        struct cop_store *s = open_store();
+        struct cop_sandbox_row *row = NULL;
+        struct cop_error err;
+
+        ASSERT_EQ(purge(s), 0);
+        add_sandbox(s, "sb_a", NULL, 0);
+        add_sandbox(s, "sb_b", NULL, 1);
+        add_cell(s, "c1", "default", "1");
+        add_cell(s, "c2", "default", "2");
+        ASSERT_OK(cop_store_sandbox_ended(s, "sb_a", 77, "removed", true, &err), &err);
+        ASSERT_GT(cop_store_purge_step(s, &err), 0);
+        ASSERT_STR(cells(s, (struct cop_cell_filter){0}), "c2");
+        cop_store_close(s); /* a daemon that stops in between */
+        s = open_store();
+        ASSERT_EQ(purge(s), 2);
+        ASSERT_STR(cells(s, (struct cop_cell_filter){0}), "");
+        ASSERT_OK(cop_store_sandbox_get(s, "sb_a", &row, &err), &err);
+        row = cop_sandbox_row_free(row);
+
+        ASSERT_OK(cop_store_sandbox_forget(s, "sb_a", &err), &err);
+        ASSERT_EQ(purge(s), 1);
+        ASSERT_CODE(cop_store_sandbox_get(s, "sb_a", &row, &err), &err, COP_ERR_sandbox_not_found);
+        ASSERT_OK(cop_store_sandbox_get(s, "sb_b", &row, &err), &err);
+        cop_sandbox_row_free(row);
         cop_store_close(s);
 }
 
