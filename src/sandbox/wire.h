@@ -32,6 +32,8 @@ enum cop_wire_type {
         COP_WIRE_LIST,   /* reply: one ENTRY field per command, each a struct cop_wire_entry */
         COP_WIRE_FORGET, /* KEY: drop a finished command.  reply: empty */
         COP_WIRE_LIMITS, /* MEMORY_MAX, CPU_MILLI, PIDS_MAX, each optional: change them now.  reply: empty */
+        COP_WIRE_FREEZE, /* NODE, PARENT, FLAGS: see "Nodes" below.  reply: PAUSE, DURATION, MEMORY_BYTES, FILE_BYTES, FILES,
+                            PIDS (processes in the image) */
 
         /* -- keeper -> coppiced, events ---------------------------------------------------------------------------- */
         COP_WIRE_EVENT_EXIT, /* KEY, PID, STATUS (waitid code|signal, below), TIMED_OUT, OOM_KILLS (of the sandbox so far),
@@ -102,6 +104,7 @@ enum cop_wire_tag {
         COP_TAG_DEFAULT_UID,
         COP_TAG_DEFAULT_GID,
         COP_TAG_CGROUP, /* name below the coppice cgroup; the sandbox id */
+        COP_TAG_THAW,   /* host path of a node's folder: instead of starting an init, thaw the frozen one (see "Nodes") */
 
         /* FILE */
         COP_TAG_OP = 96, /* enum cop_file_op */
@@ -120,6 +123,14 @@ enum cop_wire_tag {
         COP_TAG_NAME,
         COP_TAG_DEPTH,
         COP_TAG_COUNT,
+
+        /* FREEZE */
+        COP_TAG_NODE = 128,
+        COP_TAG_PARENT,
+        COP_TAG_PAUSE, /* µs */
+        COP_TAG_MEMORY_BYTES,
+        COP_TAG_FILE_BYTES,
+        COP_TAG_FILES,
 };
 
 /* FLAGS of EXEC, SPAWN, SIGNAL */
@@ -173,6 +184,29 @@ struct cop_wire_entry {
 #define COP_ENTRY_EXITED (1u << 0) /* the main process ended */
 #define COP_ENTRY_EOF (1u << 1)    /* no process holds its output pipes any more */
 #define COP_ENTRY_TIMED_OUT (1u << 2)
+
+/* Nodes (saved states).  A node's folder, made empty by the daemon and never shown before its row is committed:
+ *      layer/    the sandbox's files since its lower layers: what was the upper directory at that instant
+ *      mem/      the freezer's image (absent in a node of files only)
+ *      ipc/      copy of the folder that is /run/coppice inside, without its sockets
+ *      keep      the keeper's own state: its commands (key, pid, status, counts), as messages of base/msg.h
+ *
+ * FREEZE writes all of it into NODE and syncs it before it answers.  Files are captured while the tree stands still, so memory
+ * and files are of one instant: a first pass runs before the stop, the pass during it takes only what has changed since.  A file
+ * that is unchanged since PARENT becomes a hard link into PARENT's layer (both are immutable), else it is cloned (FICLONE)
+ * or copied.  PARENT: folder of the node that this sandbox was thawed from or last frozen to; also the freezer's parent image.
+ *
+ * FLAGS of FREEZE: COP_NODE_END (suspend): the tree ends and the upper directory itself is moved to layer/, then the keeper ends as
+ * after STOP; on failure everything runs on.  COP_NODE_FILES: no mem/.
+ *
+ * START with THAW: lower layers, upper, ipc and logs are those of the new sandbox (NODE/layer is among LOWER; the daemon has
+ * copied nothing); the keeper fills IPC from the node's ipc/, makes the namespaces, thaws the tree into them with the same pids
+ * inside, binds init's control socket and the pipes of running commands anew, and goes on with the commands in `keep`.
+ * FLAGS: COP_THAW_FORK: it is another sandbox than the one that was frozen (hostname, fresh wipe-on-fork memory; logs of commands
+ * start empty).  Errors: image_mismatch, image_damaged, start_failed: then nothing is left and the daemon may boot cold. */
+#define COP_NODE_END   (1u << 0)
+#define COP_NODE_FILES (1u << 1)
+#define COP_THAW_FORK  (1u << 2)
 
 /* Log of a command, KEY.log: frames written by the keeper in the order in which it read the pipes.  Host byte order. */
 #define COP_LOG_MAGIC 0x31474c43u /* "CLG1", first 4 bytes of the file, then 4 zero bytes */
