@@ -3,9 +3,6 @@
  * A source of NDJSON lines (a record of the engine, or a feed that a handler fills) goes to the client as it is, or as
  * server-sent events.  Nothing is buffered beyond one block per client: the next block is read when the client's socket has taken
  * the last, so a client that does not read costs a suspended connection and a file offset.
- *
- * As SSE, a line {"seq":7,…} becomes "data: {"seq":7,…}\nid: 7\n\n": the id stands behind the data because a line may be longer
- * than any buffer and is passed on in pieces.  Lines whose seq cannot be told get the number after the last one.
  */
 #include "stream.h"
 
@@ -15,6 +12,7 @@
 
 #include "base/log.h"
 #include "http.h"
+#include "sse.h"
 
 #define BLOCK (16 * 1024)
 #define FEED_MAX (256 * 1024)
@@ -36,76 +34,6 @@ struct stream {
         char in[BLOCK];
         size_t in_len, in_used;
 };
-
-/* -- SSE ---------------------------------------------------------------------------------------------------------- */
-
-/* A line of the engine has its seq as the first field or as the last one. */
-static void note_seq(struct cop_sse *s)
-{
-        static const char first[] = "{\"seq\":", last[] = ",\"seq\":";
-        char *end;
-
-        s->head[s->head_len] = '\0';
-        s->tail[s->tail_len] = '\0';
-        if (strncmp(s->head, first, sizeof(first) - 1) == 0) {
-                s->seq = strtoull(s->head + sizeof(first) - 1, NULL, 10);
-                return;
-        }
-        const char *p = strstr(s->tail, last);
-        for (const char *next = p; next; next = strstr(next + 1, last))
-                p = next;
-        uint64_t n = p ? strtoull(p + sizeof(last) - 1, &end, 10) : 0;
-        s->seq = p && strcmp(end, "}") == 0 ? n : s->seq + 1;
-}
-
-/* Keeps the two ends of the line. */
-static void note_part(struct cop_sse *s, const char *part, size_t n)
-{
-        const size_t max = sizeof(s->head) - 1;
-        size_t head = max - s->head_len < n ? max - s->head_len : n;
-
-        memcpy(s->head + s->head_len, part, head);
-        s->head_len += head;
-        if (n >= max) {
-                memcpy(s->tail, part + n - max, max);
-                s->tail_len = max;
-                return;
-        }
-        size_t keep = s->tail_len < max - n ? s->tail_len : max - n;
-        memmove(s->tail, s->tail + s->tail_len - keep, keep);
-        memcpy(s->tail + keep, part, n);
-        s->tail_len = keep + n;
-}
-
-size_t cop_sse_encode(struct cop_sse *s, const char *in, size_t in_len, char *out, size_t n, size_t *ret_taken)
-{
-        size_t taken = 0, len = 0;
-
-        while (taken < in_len && n - len >= 64) {
-                if (!s->in_line) {
-                        memcpy(out + len, "data: ", 6);
-                        len += 6;
-                        s->in_line = true;
-                        s->head_len = s->tail_len = 0;
-                }
-                const char *newline = memchr(in + taken, '\n', in_len - taken);
-                size_t part = (newline ? (size_t)(newline - in) : in_len) - taken;
-                if (part > n - len - 48)
-                        part = n - len - 48;
-                memcpy(out + len, in + taken, part);
-                note_part(s, in + taken, part);
-                len += part;
-                taken += part;
-                if (taken < in_len && in[taken] == '\n') {
-                        note_seq(s);
-                        len += (size_t)snprintf(out + len, n - len, "\nid: %llu\n\n", (unsigned long long)s->seq);
-                        taken++;
-                        s->in_line = false;
-                }
-        }
-        *ret_taken = taken;
-        return len;
-}
 
 /* -- reading ------------------------------------------------------------------------------------------------------ */
 

@@ -21,13 +21,3 @@ struct cop_feed;
 struct cop_feed *cop_stream_feed(struct cop_request *r, enum cop_accept format); /* NULL: out of memory, was replied */
 void cop_feed_add(struct cop_feed *f, json_t *event, bool must);                 /* adds "seq"; borrowed */
 void cop_feed_end(struct cop_feed *f); /* the handler lets go; the stream ends when all is sent */
-
-/* SSE encoder over NDJSON, exported for tests: takes from in, gives to out, never more than n.  Sizes are small constants. */
-struct cop_sse {
-        char head[40], tail[40]; /* ends of the line, for its seq */
-        size_t head_len, tail_len;
-        uint64_t seq;
-        bool in_line;
-};
-/* Returns bytes written to out; *ret_taken bytes of in were used.  n must be at least 64. */
-size_t cop_sse_encode(struct cop_sse *s, const char *in, size_t in_len, char *out, size_t n, size_t *ret_taken);

@@ -1,6 +1,6 @@
 #include "server-driver.h"
 
-#include "server/stream.h"
+#include "server/sse.h"
 
 /* -- the encoder ---------------------------------------------------------------------------------------------------- */
 
