@@ -67,9 +67,13 @@ static int make_file(const char *path, mode_t mode, struct cop_error *err)
 static int mount_fs(const char *type, const char *path, unsigned long flags, const char *options, struct cop_error *err)
 {
         int r = make_dir(path, 0755, err);
+        struct stat st;
 
         if (r < 0)
                 return r;
+        /* With links among /dev, /proc and /sys one mount could cover another, and the masks with it. */
+        if (lstat(path, &st) < 0 || !S_ISDIR(st.st_mode))
+                return cop_error_set(err, ENOTDIR, COP_ERR_start_failed, "%s in the image is no folder", path);
         if (mount(type, path, type, flags, options) < 0)
                 return cop_error_errno(
                         err, errno, "mounting %s on %s in the sandbox%s", type, path,
@@ -119,17 +123,15 @@ static int mount_dev(const int fds[static ELEMENTSOF(device_names)], uint64_t sh
         return r;
 }
 
-/* Covers path with a clone of the mount at source, read-only.  A missing path needs no mask. */
+/* Covers path with a clone of the mount at source, read-only. */
 static int cover(const char *source, const char *path, struct cop_error *err)
 {
         struct mount_attr attr = {.attr_set =
                                           MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC};
         _cleanup_close_ int fd = sys_open_tree(AT_FDCWD, source, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
 
-        if (fd < 0 && errno == ENOENT)
-                return 0;
         if (fd < 0 || sys_mount_setattr(fd, "", AT_EMPTY_PATH, &attr) < 0 ||
-            (sys_move_mount(fd, "", AT_FDCWD, path, MOVE_MOUNT_F_EMPTY_PATH) < 0 && errno != ENOENT))
+            sys_move_mount(fd, "", AT_FDCWD, path, MOVE_MOUNT_F_EMPTY_PATH) < 0)
                 return cop_error_errno(err, errno, "masking %s in the sandbox", path);
         return 0;
 }
@@ -137,12 +139,13 @@ static int cover(const char *source, const char *path, struct cop_error *err)
 static int mount_proc(struct cop_error *err)
 {
         int r = mount_fs("proc", "/proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL, err);
+        struct stat st;
 
         for (size_t i = 0; i < ELEMENTSOF(read_only) && r == 0; i++)
-                r = cover(read_only[i], read_only[i], err);
+                if (lstat(read_only[i], &st) == 0)
+                        r = cover(read_only[i], read_only[i], err);
         for (size_t i = 0; i < ELEMENTSOF(masked) && r == 0; i++) {
-                struct stat st;
-                if (lstat(masked[i], &st) < 0)
+                if (lstat(masked[i], &st) < 0) /* not in this kernel */
                         continue;
                 r = cover(S_ISDIR(st.st_mode) ? "/sys/.empty" : "/sys/.none", masked[i], err);
         }

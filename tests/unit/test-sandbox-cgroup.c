@@ -2,9 +2,11 @@
 #include "lib/test.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -146,6 +148,41 @@ TEST(names_that_lead_elsewhere)
                 ASSERT_LT(cop_cgroup_cleanup(names[i], 0, &err), 0);
         }
         cop_cgroup_host_done(&host);
+}
+
+/* cpu and cpuacct are one folder on most v1 hosts. */
+TEST(controllers_that_share_a_folder)
+{
+        struct cop_cgroup_host host;
+        struct cop_cgroup cg = COP_CGROUP_NULL;
+        struct cop_error err = COP_ERROR_NULL;
+
+        make_host(&host, false);
+        free(host.base[COP_CG_CPUACCT]);
+        host.base[COP_CG_CPUACCT] = strdup(host.base[COP_CG_CPU]);
+        cop_freep(&host.base[COP_CG_FREEZER]);
+        cop_freep(&host.base[COP_CG_UNIFIED]);
+        ASSERT_OK(cop_cgroup_create(&host, "sb_one", &cg, &err), &err);
+        ASSERT_EQ(cg.fd[COP_CG_UNIFIED], -EBADF);
+        ASSERT_CODE(cop_cgroup_freeze(&cg, true, &err), &err, COP_ERR_unsupported);
+        ASSERT_OK(cop_cgroup_remove(&cg), NULL);
+        ASSERT_EQ(access(host.base[COP_CG_CPU], F_OK), 0);
+        cop_cgroup_done(&cg);
+        cop_cgroup_host_done(&host);
+}
+
+TEST(a_host_without_cgroups_is_told_what_to_do)
+{
+        struct cop_cgroup_host host = {0};
+        struct cop_error err = COP_ERROR_NULL;
+
+        if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+                SKIP("needs root");
+        while (umount2("/sys/fs/cgroup", MNT_DETACH) == 0)
+                ;
+        ASSERT_CODE(cop_cgroup_detect(&host, &err), &err, COP_ERR_unsupported);
+        ASSERT_CONTAINS(err.message, "mount cgroup2");
+        ASSERT_CODE(cop_cgroup_cleanup("sb_x", 0, &err), &err, COP_ERR_unsupported);
 }
 
 static pid_t sleeper(struct cop_cgroup *cg)
