@@ -25,9 +25,9 @@
 #include <unistd.h>
 #include <zmq.h>
 
-#define DELIMITER  "<IDS|MSG>"
+#define DELIMITER "<IDS|MSG>"
 #define FRAMES_MAX 16
-#define LINES      10000
+#define LINES 10000
 
 struct client {
         void *zmq, *shell, *iopub;
@@ -338,7 +338,8 @@ int main(int argc, char **argv)
         connect_to(&c);
         wait_ready(&c);
         if (pid > 0)
-                printf("{\"name\": \"%s.start\", \"unit\": \"ms\", \"n\": 1, \"p50\": %.1f}\n", label, now_ms() - start);
+                printf("{\"name\": \"%s.start\", \"unit\": \"ms\", \"n\": 1, \"p50\": %.1f}\n", label,
+                       now_ms() - start);
         if (cells)
                 measure(&c, label, "one_plus_one", "1+1", cells, 0);
         if (prints)

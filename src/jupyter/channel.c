@@ -22,7 +22,7 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 
-#define NAME_MAX_LEN     64
+#define NAME_MAX_LEN 64
 #define BOUNDED_MESSAGES 128 /* of at most 256 KiB, as coppice_kernel sends them */
 
 static const struct {
@@ -104,8 +104,8 @@ static int connect_socket(void *zmq, enum cop_channel_kind kind, const struct co
 
         snprintf(endpoint, sizeof(endpoint), "ipc:///proc/self/fd/%d", c->path_fd);
         c->socket = zmq_socket(zmq, kinds[kind].type);
-        if (!c->socket || configure(c, kind, options) != 0 ||
-            (kind == COP_CHANNEL_IOPUB && monitor_open(zmq, c) < 0) || zmq_connect(c->socket, endpoint) < 0) {
+        if (!c->socket || configure(c, kind, options) != 0 || (kind == COP_CHANNEL_IOPUB && monitor_open(zmq, c) < 0) ||
+            zmq_connect(c->socket, endpoint) < 0) {
                 int saved = zmq_errno();
                 cop_channel_close(c);
                 return cop_error_set(err, saved, COP_ERR_internal, "zmq %s socket: %s", kinds[kind].name,

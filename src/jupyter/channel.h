@@ -23,10 +23,10 @@ enum cop_channel_kind {
 #define COP_CHANNEL_FRAME_MAX (256LL * 1024 * 1024)
 
 struct cop_channel {
-        void *socket;              /* owned zmq socket */
-        void *monitor;             /* owned zmq socket; iopub only */
-        int path_fd;               /* owned, O_PATH: what the endpoint names, kept for reconnecting */
-        struct cop_source *source; /* owned */
+        void *socket;                      /* owned zmq socket */
+        void *monitor;                     /* owned zmq socket; iopub only */
+        int path_fd;                       /* owned, O_PATH: what the endpoint names, kept for reconnecting */
+        struct cop_source *source;         /* owned */
         struct cop_source *monitor_source; /* owned */
 };
 
@@ -34,7 +34,7 @@ struct cop_channel {
 struct cop_received {
         struct cop_frame frames[COP_MESSAGE_FRAMES_MAX];
         size_t count;
-        size_t bytes; /* of all frames, dropped ones too */
+        size_t bytes;                            /* of all frames, dropped ones too */
         zmq_msg_t parts[COP_MESSAGE_FRAMES_MAX]; /* owned, the first count */
 };
 

@@ -10,7 +10,7 @@
 #include "base/json.h"
 
 #define SUN_PATH_MAX 107
-#define LIST_MAX     256
+#define LIST_MAX 256
 
 int cop_connection_file(const char *base_path, const char *key, const char *kernel_name, struct cop_buf *ret,
                         struct cop_error *err)
@@ -19,10 +19,10 @@ int cop_connection_file(const char *base_path, const char *key, const char *kern
                 return cop_error_set(err, ENAMETOOLONG, COP_ERR_bad_request,
                                      "socket path %.40s… must be absolute and at most %d bytes", base_path,
                                      SUN_PATH_MAX - 2);
-        _cleanup_json_ json_t *j = json_pack(
-                "{ss ss si si si si si ss ss ss}", "transport", "ipc", "ip", base_path, "shell_port", 1, "iopub_port", 2,
-                "stdin_port", 3, "control_port", 4, "hb_port", 5, "key", key, "signature_scheme", "hmac-sha256",
-                "kernel_name", kernel_name);
+        _cleanup_json_ json_t *j =
+                json_pack("{ss ss si si si si si ss ss ss}", "transport", "ipc", "ip", base_path, "shell_port", 1,
+                          "iopub_port", 2, "stdin_port", 3, "control_port", 4, "hb_port", 5, "key", key,
+                          "signature_scheme", "hmac-sha256", "kernel_name", kernel_name);
         _cleanup_free_ char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
         if (!text || cop_buf_adds(ret, text) == -ENOMEM)
                 return cop_error_errno(err, ENOMEM, "connection file");
@@ -166,7 +166,8 @@ int cop_launch_kernelspec(const struct cop_kernelspec *spec, const struct cop_la
                 r = push_copies(l.env, (const char *const *)spec->env);
         if (r < 0) {
                 cop_launch_done(&l);
-                return cop_error_set(err, ENOMEM, COP_ERR_no_memory, "launch line of kernel %s is too long", spec->name);
+                return cop_error_set(err, ENOMEM, COP_ERR_no_memory, "launch line of kernel %s is too long",
+                                     spec->name);
         }
         *ret = l;
         return 0;

@@ -28,7 +28,7 @@ struct cop_launch_options {
         int parent_pid;              /* JPY_PARENT_PID; 0 = not set.  1 when the kernel's parent is pid 1 */
         /* The image has the coppice_kernel package: use its capture, formatters and limits (Python kernels only). */
         bool coppice_kernel;
-        const char *module_dir;      /* where coppice_kernel lies when not on sys.path; NULL = on sys.path */
+        const char *module_dir; /* where coppice_kernel lies when not on sys.path; NULL = on sys.path */
 };
 
 /* A kernelspec's own argv with {connection_file}, {resource_dir} replaced, and its env.  When it is an ipykernel and

@@ -86,7 +86,7 @@ static json_t *cut_values(const struct drive *d, json_t *value)
         if (!json_is_object(value))
                 return json_incref(value);
         copy = json_object();
-        json_object_foreach(value, key, item) {
+        json_object_foreach (value, key, item) {
                 if (!json_is_string(item)) {
                         json_object_set(copy, key, item);
                         continue;
@@ -99,8 +99,8 @@ static json_t *cut_values(const struct drive *d, json_t *value)
 static json_t *output_json(const struct drive *d, const char *id, const struct cop_output *o, bool late)
 {
         static const char *const kinds[] = {"stream", "display", "result", "update_display", "clear", "error"};
-        json_t *j = json_pack("{ss ss? sb ss sb sf}", "event", "output", "id", id, "late", late, "kind",
-                              kinds[o->kind], "parentless", o->parentless, "time", (double)o->time / 1e6);
+        json_t *j = json_pack("{ss ss? sb ss sb sf}", "event", "output", "id", id, "late", late, "kind", kinds[o->kind],
+                              "parentless", o->parentless, "time", (double)o->time / 1e6);
 
         switch (o->kind) {
         case COP_OUTPUT_STREAM:
@@ -259,7 +259,7 @@ static int start(struct drive *d, struct cop_error *err)
         _cleanup_buf_ struct cop_buf file = COP_BUF(4096);
         _cleanup_(cop_launch_done) struct cop_launch launch = {0};
         char connection_file[4096], base[4096];
-        char *argv[] = {(char *)d->python, (char *)"-m", (char *)"ipykernel_launcher", (char *)"-f",
+        char *argv[] = {(char *)d->python,           (char *)"-m", (char *)"ipykernel_launcher", (char *)"-f",
                         (char *)"{connection_file}", NULL};
         struct cop_kernelspec spec = {.name = (char *)"python3", .argv = argv, .env = &argv[5]};
         struct cop_launch_options options = {
@@ -386,9 +386,12 @@ static void on_stdin(struct cop_source *s, int fd, uint32_t revents, void *userd
 static int parse_args(struct drive *d, int argc, char **argv)
 {
         static const struct option options[] = {
-                {"dir", required_argument, NULL, 'd'},    {"inside", required_argument, NULL, 'i'},
-                {"stock", no_argument, NULL, 's'},        {"module-dir", required_argument, NULL, 'm'},
-                {"python", required_argument, NULL, 'p'}, {"cut", required_argument, NULL, 'c'},
+                {"dir", required_argument, NULL, 'd'},
+                {"inside", required_argument, NULL, 'i'},
+                {"stock", no_argument, NULL, 's'},
+                {"module-dir", required_argument, NULL, 'm'},
+                {"python", required_argument, NULL, 'p'},
+                {"cut", required_argument, NULL, 'c'},
                 {0},
         };
 
@@ -424,7 +427,8 @@ static int parse_args(struct drive *d, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-        struct drive d = {.python = "/usr/bin/python3", .cut = 65536, .dir_fd = -EBADF, .input = COP_BUF(LINE_MAX_BYTES)};
+        struct drive d = {
+                .python = "/usr/bin/python3", .cut = 65536, .dir_fd = -EBADF, .input = COP_BUF(LINE_MAX_BYTES)};
         struct cop_error error = COP_ERROR_NULL;
 
         if (parse_args(&d, argc, argv) < 0) {

@@ -24,10 +24,10 @@
 #include "base/json.h"
 #include "base/utf8.h"
 
-#define DEFAULT_IDLE_TIMEOUT  (4 * USEC_PER_SEC)
+#define DEFAULT_IDLE_TIMEOUT (4 * USEC_PER_SEC)
 #define DEFAULT_REPLY_TIMEOUT (1500 * USEC_PER_MSEC)
 /* What was published before the probe's answer is at most this far behind it. */
-#define PROBE_SETTLE          (100 * USEC_PER_MSEC)
+#define PROBE_SETTLE (100 * USEC_PER_MSEC)
 
 void cop_execution_free(struct cop_execution *x)
 {
@@ -208,7 +208,7 @@ static bool payload_has(json_t *reply, const char *source, json_t **ret)
         json_t *item;
         size_t i;
 
-        json_array_foreach(json_object_get(reply, "payload"), i, item) {
+        json_array_foreach (json_object_get(reply, "payload"), i, item) {
                 const char *s = json_string_value(json_object_get(item, "source"));
                 if (s && strcmp(s, source) == 0) {
                         *ret = item;
@@ -280,6 +280,8 @@ void cop_execution_finish(struct cop_execution *x)
         x->detached = true;
         x->kernel->running = NULL;
         x->timer = cop_source_free(x->timer);
+        if (x->probe_id[0] && !x->got_reply)
+                cop_kernel_reopen_shell(x->kernel);
         fill_result(x, &result, &traceback);
         x->events.done(x, &result, x->userdata);
         cop_execution_free(x);

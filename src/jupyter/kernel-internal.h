@@ -16,8 +16,8 @@ enum kernel_state {
 };
 
 struct cop_jupyter {
-        void *zmq;              /* owned */
-        struct cop_loop *loop;  /* borrowed */
+        void *zmq;             /* owned */
+        struct cop_loop *loop; /* borrowed */
 };
 
 struct cop_kernel {
@@ -30,10 +30,12 @@ struct cop_kernel {
         unsigned entered; /* callbacks on the stack */
         bool freed;       /* to be released when the last of them returns */
 
-        int dir_fd;                                    /* borrowed until ready or failed */
-        char *base;                                    /* owned */
-        char *session;                                 /* owned */
-        char id_prefix[40];                            /* of message ids */
+        int dir_fd;         /* borrowed until ready or failed */
+        char *base;         /* owned */
+        char *session;      /* owned */
+        char routing_id[80];
+        unsigned reopened; /* times that shell and stdin were opened anew */
+        char id_prefix[40]; /* of message ids */
         uint64_t id_counter;
         bool adopt, holds_back;
         struct cop_signer *signer;                     /* owned */
@@ -60,9 +62,9 @@ struct cop_execution {
         usec_t started, started_monotonic, ended, ended_monotonic;
         bool got_reply, got_idle;
         bool incomplete;
-        json_t *reply;             /* owned; content of execute_reply */
-        json_t *input_header;      /* owned; of an open input_request */
-        struct cop_source *timer;  /* owned; waiting for the other half */
+        json_t *reply;            /* owned; content of execute_reply */
+        json_t *input_header;     /* owned; of an open input_request */
+        struct cop_source *timer; /* owned; waiting for the other half */
 };
 
 /* kernel.c */
@@ -70,6 +72,8 @@ void cop_kernel_new_id(struct cop_kernel *k, char *ret, size_t size);
 /* Sends on a channel; msg_id may be NULL (a new one). */
 int cop_kernel_send(struct cop_kernel *k, enum cop_channel_kind channel, const char *type, const char *msg_id,
                     json_t *parent, json_t *content, struct cop_error *err);
+/* Shell and stdin anew, under another routing id, after a reply that should have come did not. */
+void cop_kernel_reopen_shell(struct cop_kernel *k);
 /* Around every call of a user's function.  leave returns false when the kernel was freed meanwhile: touch it no more. */
 void cop_kernel_enter(struct cop_kernel *k);
 _must_check_ bool cop_kernel_leave(struct cop_kernel *k);

@@ -14,6 +14,10 @@
  * rest of the daemon run and goes on in the next one; shell, stdin and control are small and get a share of their own, so
  * that a flood of output cannot hold back the reply that ends it.
  *
+ * Taking over: a ROUTER ignores a peer whose routing id is still in use, and a busy kernel does not notice that the former
+ * client is gone.  coppice_kernel has its sockets hand over; with others, the newcomer may be deaf on shell for good.  That
+ * shows when an adopted cell becomes idle without a reply: shell and stdin are then opened anew under another id.
+ *
  * A frame over COP_CHANNEL_FRAME_MAX ends iopub's connection for good.  It is opened anew after 50 ms; the cell that runs is
  * marked output_incomplete, and since its idle may have been lost too, it ends by its reply and idle_timeout.
  *
@@ -32,18 +36,18 @@
 #include "base/id.h"
 #include "base/json.h"
 
-#define DEFAULT_KERNELS     1000
-#define SOCKETS_PER_KERNEL  6
-#define DEFAULT_TIMEOUT     (60 * USEC_PER_SEC)
-#define CONNECT_INTERVAL    (5 * USEC_PER_MSEC)
-#define NUDGE_SHORT         (10 * USEC_PER_MSEC)
-#define NUDGE_LONG          (1 * USEC_PER_SEC)
-#define DEATH_DRAIN         (200 * USEC_PER_MSEC)
-#define REOPEN_DELAY        (50 * USEC_PER_MSEC)
-#define PUMP_MESSAGES       32
-#define PUMP_BYTES          (1024 * 1024)
+#define DEFAULT_KERNELS 1000
+#define SOCKETS_PER_KERNEL 6
+#define DEFAULT_TIMEOUT (60 * USEC_PER_SEC)
+#define CONNECT_INTERVAL (5 * USEC_PER_MSEC)
+#define NUDGE_SHORT (10 * USEC_PER_MSEC)
+#define NUDGE_LONG (1 * USEC_PER_SEC)
+#define DEATH_DRAIN (200 * USEC_PER_MSEC)
+#define REOPEN_DELAY (50 * USEC_PER_MSEC)
+#define PUMP_MESSAGES 32
+#define PUMP_BYTES (1024 * 1024)
 #define PUMP_SMALL_MESSAGES 8
-#define BASE_MAX            60
+#define BASE_MAX 60
 
 /* -- shared context ------------------------------------------------------------------------------------------------ */
 
@@ -158,6 +162,7 @@ int cop_kernel_open(struct cop_jupyter *j, const struct cop_kernel_options *opti
         k->holds_back = options->holds_back;
         k->base = strdup(base);
         k->session = strdup(options->session);
+        snprintf(k->routing_id, sizeof(k->routing_id), "%s", options->session);
         snprintf(k->id_prefix, sizeof(k->id_prefix), "cop-%s", cop_id_hex(random, 8));
         for (int i = 0; i < COP_CHANNEL__MAX; i++)
                 k->channels[i] = COP_CHANNEL_NULL;
@@ -226,7 +231,8 @@ int cop_kernel_send(struct cop_kernel *k, enum cop_channel_kind channel, const c
                 return cop_error_set(err, ENOTCONN, COP_ERR_invalid_state, "the kernel is not connected");
         if (!msg_id)
                 cop_kernel_new_id(k, id, sizeof(id));
-        int r = cop_kernel_request_build(k->signer, k->session, msg_id ? msg_id : id, type, parent, content, &request, err);
+        int r = cop_kernel_request_build(k->signer, k->session, msg_id ? msg_id : id, type, parent, content, &request,
+                                         err);
         if (r >= 0)
                 r = cop_channel_send(&k->channels[channel], &request, err);
         cop_source_set_enabled(k->pump, 1);
@@ -264,7 +270,7 @@ static void on_monitor(struct cop_source *s, int fd, uint32_t revents, void *use
 
 static struct cop_channel_options channel_options(const struct cop_kernel *k)
 {
-        return (struct cop_channel_options){k->dir_fd, k->base, k->session, k->holds_back};
+        return (struct cop_channel_options){k->dir_fd, k->base, k->routing_id, k->holds_back};
 }
 
 static int watch(struct cop_kernel *k, enum cop_channel_kind kind, struct cop_error *err)
@@ -293,13 +299,22 @@ static int connect_channels(struct cop_kernel *k, struct cop_error *err)
         return 1;
 }
 
-/* The connection of iopub was lost, most likely by an oversized frame.  A kernel that died is told by its owner before. */
-static int reopen_iopub(struct cop_kernel *k, struct cop_error *err)
+static int reopen(struct cop_kernel *k, enum cop_channel_kind kind, struct cop_error *err)
 {
         struct cop_channel_options options = channel_options(k);
-        int r = cop_channel_reopen(k->jupyter->zmq, COP_CHANNEL_IOPUB, &options, &k->channels[COP_CHANNEL_IOPUB], err);
+        int r = cop_channel_reopen(k->jupyter->zmq, kind, &options, &k->channels[kind], err);
 
-        return r < 0 ? r : watch(k, COP_CHANNEL_IOPUB, err);
+        return r < 0 ? r : watch(k, kind, err);
+}
+
+void cop_kernel_reopen_shell(struct cop_kernel *k)
+{
+        if (k->freed || k->state != KERNEL_READY)
+                return;
+        snprintf(k->routing_id, sizeof(k->routing_id), "%s.%u", k->session, ++k->reopened);
+        /* A failure here shows as a cell without a reply. */
+        (void)reopen(k, COP_CHANNEL_SHELL, NULL);
+        (void)reopen(k, COP_CHANNEL_STDIN, NULL);
 }
 
 static int nudge(struct cop_kernel *k, usec_t now, struct cop_error *err)
@@ -328,7 +343,8 @@ static void on_timer(struct cop_source *s, usec_t now, void *userdata)
         if (k->state == KERNEL_DEAD) {
                 finish_death(k);
         } else if (k->state == KERNEL_READY) {
-                if (reopen_iopub(k, &error) < 0)
+                /* Its connection was lost, most likely by an oversized frame; of a dead kernel we are told before. */
+                if (reopen(k, COP_CHANNEL_IOPUB, &error) < 0)
                         fail(k, &error);
         } else if (k->state == KERNEL_CONNECTING || k->state == KERNEL_NUDGING) {
                 if (k->state == KERNEL_CONNECTING) {
@@ -346,9 +362,9 @@ static void on_timer(struct cop_source *s, usec_t now, void *userdata)
                 if (r < 0)
                         fail(k, &error);
                 else
-                        cop_source_set_time(s, MIN_OF(k->deadline, k->state == KERNEL_CONNECTING
-                                                                           ? now + CONNECT_INTERVAL
-                                                                           : k->nudge_due));
+                        cop_source_set_time(s,
+                                            MIN_OF(k->deadline, k->state == KERNEL_CONNECTING ? now + CONNECT_INTERVAL
+                                                                                              : k->nudge_due));
         }
         (void)!cop_kernel_leave(k);
 }

@@ -32,8 +32,7 @@ struct cop_jupyter;
 
 /* One zmq context with one io thread and room for max_kernels kernels (6 sockets each; also raise RLIMIT_NOFILE: about 16
  * descriptors per kernel).  0 = 1000. */
-int cop_jupyter_new(struct cop_loop *loop, size_t max_kernels, struct cop_jupyter **ret_jupyter,
-                    struct cop_error *err);
+int cop_jupyter_new(struct cop_loop *loop, size_t max_kernels, struct cop_jupyter **ret_jupyter, struct cop_error *err);
 /* All kernels must be freed before.  Takes NULL; returns NULL.  Never blocks (LINGER is 0 everywhere). */
 struct cop_jupyter *cop_jupyter_free(struct cop_jupyter *j);
 
@@ -55,17 +54,17 @@ enum cop_stream {
 
 struct cop_output {
         enum cop_output_kind kind;
-        usec_t time;                /* CLOCK_REALTIME of arrival */
-        bool parentless;            /* the message named no cell; it is given to the one in flight */
+        usec_t time;     /* CLOCK_REALTIME of arrival */
+        bool parentless; /* the message named no cell; it is given to the one in flight */
 
         enum cop_stream stream;
-        const char *text;           /* borrowed; valid UTF-8, NUL-terminated, may contain NULs */
+        const char *text; /* borrowed; valid UTF-8, NUL-terminated, may contain NULs */
         size_t text_len;
 
-        json_t *data;               /* borrowed; object MIME type -> string or JSON, never NULL for its kinds */
-        json_t *metadata;           /* borrowed; object, never NULL for its kinds */
-        const char *display_id;     /* borrowed; NULL = none */
-        int64_t execution_count;    /* -1 = none */
+        json_t *data;            /* borrowed; object MIME type -> string or JSON, never NULL for its kinds */
+        json_t *metadata;        /* borrowed; object, never NULL for its kinds */
+        const char *display_id;  /* borrowed; NULL = none */
+        int64_t execution_count; /* -1 = none */
 
         bool wait;
 
@@ -82,9 +81,9 @@ struct cop_kernel_info {
         const char *protocol_version; /* "5.3" */
         const char *implementation;   /* "ipython" */
         const char *implementation_version;
-        const char *language;         /* language_info.name: "python" */
+        const char *language; /* language_info.name: "python" */
         const char *language_version;
-        json_t *content;              /* the whole kernel_info_reply */
+        json_t *content; /* the whole kernel_info_reply */
 };
 
 struct cop_kernel_events {
@@ -138,11 +137,11 @@ int cop_kernel_shutdown(struct cop_kernel *k, bool restart, struct cop_error *er
 void cop_kernel_died(struct cop_kernel *k);
 
 struct cop_kernel_stats {
-        uint64_t messages, bytes;    /* received on all channels, headers included */
-        uint64_t bad_signature;      /* dropped */
-        uint64_t malformed;          /* dropped */
-        uint64_t repaired;           /* ill-formed UTF-8 or JSON that was mended */
-        uint64_t disconnects;        /* of iopub: output may be missing */
+        uint64_t messages, bytes; /* received on all channels, headers included */
+        uint64_t bad_signature;   /* dropped */
+        uint64_t malformed;       /* dropped */
+        uint64_t repaired;        /* ill-formed UTF-8 or JSON that was mended */
+        uint64_t disconnects;     /* of iopub: output may be missing */
 };
 void cop_kernel_get_stats(const struct cop_kernel *k, struct cop_kernel_stats *ret);
 
@@ -157,14 +156,14 @@ enum cop_execution_status {
 
 struct cop_execution_result {
         enum cop_execution_status status;
-        int64_t execution_count;     /* -1 = the kernel gave none */
-        const char *ename, *evalue;  /* ERROR: never NULL; else NULL */
-        json_t *traceback;           /* ERROR: array of strings; else NULL */
-        json_t *user_expressions;    /* object or NULL */
-        bool ask_exit;               /* the user left with exit(): the process ends within about a second */
-        bool output_incomplete;      /* idle never came or output was lost on the way */
-        usec_t started, ended;       /* CLOCK_REALTIME: sent, and reply or idle, whichever was later */
-        usec_t duration;             /* CLOCK_MONOTONIC, of the same span */
+        int64_t execution_count;    /* -1 = the kernel gave none */
+        const char *ename, *evalue; /* ERROR: never NULL; else NULL */
+        json_t *traceback;          /* ERROR: array of strings; else NULL */
+        json_t *user_expressions;   /* object or NULL */
+        bool ask_exit;              /* the user left with exit(): the process ends within about a second */
+        bool output_incomplete;     /* idle never came or output was lost on the way */
+        usec_t started, ended;      /* CLOCK_REALTIME: sent, and reply or idle, whichever was later */
+        usec_t duration;            /* CLOCK_MONOTONIC, of the same span */
 };
 
 struct cop_execution_events {

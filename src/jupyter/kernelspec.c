@@ -14,11 +14,11 @@
 #include "base/fs.h"
 #include "base/json.h"
 
-#define SPECS_MAX      100
-#define ARGS_MAX       200
-#define ENV_MAX        200
-#define NAME_MAX_LEN   100
-#define TEXT_MAX       4096
+#define SPECS_MAX 100
+#define ARGS_MAX 200
+#define ENV_MAX 200
+#define NAME_MAX_LEN 100
+#define TEXT_MAX 4096
 #define SPEC_BYTES_MAX (1024 * 1024)
 
 static void strings_free(char **list)
@@ -92,7 +92,7 @@ static char **read_env(json_t *object)
 
         if (!env)
                 return NULL;
-        json_object_foreach(object, name, value) {
+        json_object_foreach (object, name, value) {
                 const char *s = text_of(value);
                 /* Not ours to judge what it holds, but what cannot be a variable is left out. */
                 if (!s || !*name || strchr(name, '=') || strlen(name) > TEXT_MAX || n == ENV_MAX)
@@ -164,7 +164,7 @@ int cop_kernelspecs_from_json(json_t *array, struct cop_kernelspecs *ret, struct
         json_t *entry;
         size_t i;
 
-        json_array_foreach(array, i, entry) {
+        json_array_foreach (array, i, entry) {
                 int r = add(&s, text_of(json_object_get(entry, "name")), entry, err);
                 if (r < 0) {
                         cop_kernelspecs_done(&s);

@@ -13,9 +13,9 @@
 #include "base/json.h"
 #include "jupyter/decode.h"
 
-#define DELIMITER        "<IDS|MSG>"
+#define DELIMITER "<IDS|MSG>"
 #define PROTOCOL_VERSION "5.3"
-#define DIGEST_SIZE      32
+#define DIGEST_SIZE 32
 
 /* -- signatures --------------------------------------------------------------------------------------------------- */
 
@@ -137,7 +137,8 @@ int cop_message_parse(struct cop_frame *frames, size_t count, struct cop_signer 
         size_t i = 0;
 
         *ret = m;
-        while (i < count && !(frames[i].len == strlen(DELIMITER) && memcmp(frames[i].data, DELIMITER, frames[i].len) == 0))
+        while (i < count &&
+               !(frames[i].len == strlen(DELIMITER) && memcmp(frames[i].data, DELIMITER, frames[i].len) == 0))
                 i++;
         if (count - i < 6)
                 return malformed(err, i == count ? "no delimiter" : "too few frames");
@@ -194,14 +195,14 @@ static struct cop_frame frame(const char *s)
 }
 
 int cop_kernel_request_build(struct cop_signer *signer, const char *session, const char *msg_id, const char *type,
-                      json_t *parent, json_t *content, struct cop_kernel_request *ret, struct cop_error *err)
+                             json_t *parent, json_t *content, struct cop_kernel_request *ret, struct cop_error *err)
 {
         struct cop_kernel_request r = {0};
         char date[COP_RFC3339_MAX];
 
-        json_t *header = json_pack("{ss ss ss ss ss ss}", "msg_id", msg_id, "session", session, "username", "coppice",
-                                   "date", cop_rfc3339(cop_now(CLOCK_REALTIME), date), "msg_type", type, "version",
-                                   PROTOCOL_VERSION);
+        json_t *header =
+                json_pack("{ss ss ss ss ss ss}", "msg_id", msg_id, "session", session, "username", "coppice", "date",
+                          cop_rfc3339(cop_now(CLOCK_REALTIME), date), "msg_type", type, "version", PROTOCOL_VERSION);
         r.header = header ? json_dumps(header, JSON_COMPACT) : NULL;
         json_decref(header);
         r.parent = parent ? json_dumps(parent, JSON_COMPACT) : strdup("{}");

@@ -12,11 +12,11 @@
 
 #include "base/err.h"
 
-#define COP_MESSAGE_FRAMES_MAX  64            /* more are dropped: only buffers can be that many */
-#define COP_MESSAGE_HEADER_MAX  (1024 * 1024) /* bytes of header and of parent_header */
-#define COP_MESSAGE_TYPE_MAX    64
-#define COP_MESSAGE_ID_MAX      256
-#define COP_SIGNATURE_SIZE      65            /* hex digits and NUL; "" when there is no key */
+#define COP_MESSAGE_FRAMES_MAX 64            /* more are dropped: only buffers can be that many */
+#define COP_MESSAGE_HEADER_MAX (1024 * 1024) /* bytes of header and of parent_header */
+#define COP_MESSAGE_TYPE_MAX 64
+#define COP_MESSAGE_ID_MAX 256
+#define COP_SIGNATURE_SIZE 65 /* hex digits and NUL; "" when there is no key */
 
 struct cop_frame {
         char *data; /* borrowed */
@@ -39,11 +39,11 @@ bool cop_signer_check(struct cop_signer *s, const struct cop_frame *signature, c
 /* -- receiving ----------------------------------------------------------------------------------------------------- */
 
 struct cop_message {
-        char type[COP_MESSAGE_TYPE_MAX];       /* header.msg_type */
-        char id[COP_MESSAGE_ID_MAX];           /* header.msg_id, "" = none */
-        char parent_id[COP_MESSAGE_ID_MAX];    /* parent_header.msg_id, "" = none */
-        json_t *header;                        /* owned */
-        struct cop_frame metadata, content;    /* borrowed from the frames */
+        char type[COP_MESSAGE_TYPE_MAX];    /* header.msg_type */
+        char id[COP_MESSAGE_ID_MAX];        /* header.msg_id, "" = none */
+        char parent_id[COP_MESSAGE_ID_MAX]; /* parent_header.msg_id, "" = none */
+        json_t *header;                     /* owned */
+        struct cop_frame metadata, content; /* borrowed from the frames */
         size_t buffer_count;
 };
 
@@ -70,4 +70,4 @@ void cop_kernel_request_done(struct cop_kernel_request *r);
 
 /* msg_id, session and type are plain ASCII; parent is a header to answer or NULL; content is an object. */
 int cop_kernel_request_build(struct cop_signer *signer, const char *session, const char *msg_id, const char *type,
-                      json_t *parent, json_t *content, struct cop_kernel_request *ret, struct cop_error *err);
+                             json_t *parent, json_t *content, struct cop_kernel_request *ret, struct cop_error *err);

@@ -80,7 +80,7 @@ json_t *cop_output_traceback(json_t *value)
 
         if (!list)
                 return NULL;
-        json_array_foreach(value, i, line)
+        json_array_foreach (value, i, line)
                 if (json_is_string(line))
                         json_array_append(list, line);
         return list;
@@ -92,12 +92,9 @@ int cop_output_decode(const struct cop_message *m, struct cop_decoded_output *re
                 const char *type;
                 enum cop_output_kind kind;
         } types[] = {
-                {"stream", COP_OUTPUT_STREAM},
-                {"display_data", COP_OUTPUT_DISPLAY},
-                {"execute_result", COP_OUTPUT_RESULT},
-                {"update_display_data", COP_OUTPUT_UPDATE_DISPLAY},
-                {"clear_output", COP_OUTPUT_CLEAR},
-                {"error", COP_OUTPUT_ERROR},
+                {"stream", COP_OUTPUT_STREAM},         {"display_data", COP_OUTPUT_DISPLAY},
+                {"execute_result", COP_OUTPUT_RESULT}, {"update_display_data", COP_OUTPUT_UPDATE_DISPLAY},
+                {"clear_output", COP_OUTPUT_CLEAR},    {"error", COP_OUTPUT_ERROR},
         };
         size_t i = 0;
         int r = 0;

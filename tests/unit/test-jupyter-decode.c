@@ -61,7 +61,11 @@ TEST(numbers_beyond_any_type_stay_numbers)
 
 TEST(ill_formed_utf8_becomes_replacement)
 {
-        check("{\"t\":\"a\x80" "b\"}", "{\"t\":\"a\xEF\xBF\xBD" "b\"}", true);
+        check("{\"t\":\"a\x80"
+              "b\"}",
+              "{\"t\":\"a\xEF\xBF\xBD"
+              "b\"}",
+              true);
         check("{\"t\":\"\xED\xA0\x80\"}", "{\"t\":\"\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\"}", true);
         check("{\"t\":\"\xC3\"}", "{\"t\":\"\xEF\xBF\xBD\"}", true);
 }
@@ -70,7 +74,10 @@ TEST(lone_surrogate_escapes_become_replacement)
 {
         check("\"\\ud800\"", "\"\xEF\xBF\xBD\"", true);
         check("\"\\udc00x\"", "\"\xEF\xBF\xBDx\"", true);
-        check("\"\\ud800\\u0041\"", "\"\xEF\xBF\xBD" "A\"", true);
+        check("\"\\ud800\\u0041\"",
+              "\"\xEF\xBF\xBD"
+              "A\"",
+              true);
         check("[\"\\ud83d\\ude00\",NaN]", "[\"\xF0\x9F\x98\x80\",null]", true);
 }
 
@@ -87,16 +94,20 @@ TEST(nul_in_values_is_kept_and_in_keys_replaced)
         ASSERT_OK(cop_decode_json("\"a\\u0000b\"", 10, &value, NULL, NULL), NULL);
         ASSERT_EQ(json_string_length(value), 3);
         json_decref(value);
-        check("{\"a\\u0000b\":1}", "{\"a\xEF\xBF\xBD" "b\":1}", true);
+        check("{\"a\\u0000b\":1}",
+              "{\"a\xEF\xBF\xBD"
+              "b\":1}",
+              true);
         _cleanup_free_ char *raw = decoded_n("\"a\0b\"", 5, NULL);
         ASSERT_STR(raw, "\"a\\u0000b\"");
 }
 
 TEST(nonsense_is_refused)
 {
-        static const char *const bad[] = {"",   "{",      "}",       "{\"a\"}", "[1,]",     "nan",     "NaNx",  "\"a",
-                                          "'a'", "{a:1}", "\"\\x\"", "[1 2]",   "tru",      "-",       "1.2.3", "Infinityy",
-                                          "\\",  "\"\\",  "\"\\u",   "\"\\u12", "\"\\u12G4\"", "undefined"};
+        static const char *const bad[] = {"",      "{",       "}",           "{\"a\"}",   "[1,]",    "nan",
+                                          "NaNx",  "\"a",     "'a'",         "{a:1}",     "\"\\x\"", "[1 2]",
+                                          "tru",   "-",       "1.2.3",       "Infinityy", "\\",      "\"\\",
+                                          "\"\\u", "\"\\u12", "\"\\u12G4\"", "undefined"};
 
         for (size_t i = 0; i < ELEMENTSOF(bad); i++)
                 ASSERT_STR(decoded_n(bad[i], strlen(bad[i]), NULL), NULL);
@@ -190,14 +201,17 @@ TEST(every_kind_of_output)
         ASSERT(d.repaired);
         cop_decoded_output_done(&d);
 
-        ASSERT_EQ(output("display_data", "{\"data\":{\"text/plain\":\"a\"},\"transient\":{\"display_id\":\"i\"}}", &d), 1);
+        ASSERT_EQ(output("display_data", "{\"data\":{\"text/plain\":\"a\"},\"transient\":{\"display_id\":\"i\"}}", &d),
+                  1);
         ASSERT_EQ(d.output.kind, COP_OUTPUT_DISPLAY);
         ASSERT_STR(d.output.display_id, "i");
         ASSERT(json_is_object(d.output.metadata));
         ASSERT_EQ(d.output.execution_count, -1);
         cop_decoded_output_done(&d);
 
-        ASSERT_EQ(output("execute_result", "{\"data\":{\"text/plain\":\"a\"},\"metadata\":{},\"execution_count\":4}", &d), 1);
+        ASSERT_EQ(
+                output("execute_result", "{\"data\":{\"text/plain\":\"a\"},\"metadata\":{},\"execution_count\":4}", &d),
+                1);
         ASSERT_EQ(d.output.kind, COP_OUTPUT_RESULT);
         ASSERT_EQ(d.output.execution_count, 4);
         cop_decoded_output_done(&d);

@@ -14,7 +14,7 @@
 #include "jupyter/message.h"
 #include "lib/test.h"
 
-#define KEY     "0123456789abcdef"
+#define KEY "0123456789abcdef"
 #define SESSION "test-session"
 
 enum { SHELL, IOPUB, STDIN, CONTROL, CHANNELS };
@@ -28,6 +28,8 @@ struct fake {
         int dir_fd;
         bool answer_info, publish_info; /* kernel_info_request: reply on shell, status on iopub */
         bool answer_control;
+        bool hand_over; /* as coppice_kernel sets it */
+        bool busy;      /* does not look at shell and stdin */
 
         /* the last request that was not kernel_info */
         char type[64], id[300], identity[100], parent[300];
@@ -50,13 +52,15 @@ static void fake_bind(struct fake *f)
 {
         static const int types[] = {ZMQ_ROUTER, ZMQ_PUB, ZMQ_ROUTER, ZMQ_ROUTER};
         char endpoint[300];
-        int zero = 0;
+        int zero = 0, yes = 1;
 
         f->zmq = zmq_ctx_new();
         for (int i = 0; i < CHANNELS; i++) {
                 f->sockets[i] = zmq_socket(f->zmq, types[i]);
                 zmq_setsockopt(f->sockets[i], ZMQ_LINGER, &zero, sizeof(zero));
                 zmq_setsockopt(f->sockets[i], ZMQ_SNDHWM, &zero, sizeof(zero));
+                if (types[i] == ZMQ_ROUTER && f->hand_over)
+                        zmq_setsockopt(f->sockets[i], ZMQ_ROUTER_HANDOVER, &yes, sizeof(yes));
                 snprintf(endpoint, sizeof(endpoint), "ipc://%s/k-%d", test_dir(), i + 1);
                 ASSERT_EQ(zmq_bind(f->sockets[i], endpoint), 0);
         }
@@ -80,7 +84,9 @@ static void say(struct fake *f, int channel, const char *type, const char *paren
         snprintf(header, sizeof(header), "{\"msg_id\":\"fake-%u\",\"msg_type\":\"%s\"}", ++counter, type);
         if (*parent_id)
                 snprintf(parent, sizeof(parent), "{\"msg_id\":\"%s\"}", parent_id);
-        struct cop_frame frames[4] = {{header, strlen(header)}, {parent, strlen(parent)}, {(char *)"{}", 2},
+        struct cop_frame frames[4] = {{header, strlen(header)},
+                                      {parent, strlen(parent)},
+                                      {(char *)"{}", 2},
                                       {(char *)content, strlen(content)}};
         cop_signer_sign(f->signer, frames, signature);
         const char *first = channel == IOPUB ? "topic" : f->identity;
@@ -134,13 +140,14 @@ static void fake_receive(struct fake *f)
         struct cop_message m;
 
         for (int channel = 0; f->zmq && channel < CHANNELS; channel++) {
-                if (channel == IOPUB)
+                if (channel == IOPUB || (f->busy && channel != CONTROL))
                         continue;
                 for (;;) {
                         size_t n = 0;
                         int more = 1, len = 0;
                         size_t size = sizeof(more);
-                        while (more && n < 12 && (len = zmq_recv(f->sockets[channel], room[n], 65535, ZMQ_DONTWAIT)) >= 0) {
+                        while (more && n < 12 &&
+                               (len = zmq_recv(f->sockets[channel], room[n], 65535, ZMQ_DONTWAIT)) >= 0) {
                                 frames[n] = (struct cop_frame){room[n], (size_t)len};
                                 n++;
                                 zmq_getsockopt(f->sockets[channel], ZMQ_RCVMORE, &more, &size);
@@ -161,14 +168,14 @@ static void turn(struct fake *f)
         cop_loop_turn(f->loop, 2 * USEC_PER_MSEC);
 }
 
-#define UNTIL(f, condition)                                             \
-        do {                                                            \
+#define UNTIL(f, condition)                                                 \
+        do {                                                                \
                 usec_t _end = cop_now(CLOCK_MONOTONIC) + 10 * USEC_PER_SEC; \
-                while (!(condition)) {                                  \
-                        turn(f);                                        \
-                        if (cop_now(CLOCK_MONOTONIC) > _end)            \
-                                FAIL("%s never came", #condition);      \
-                }                                                       \
+                while (!(condition)) {                                      \
+                        turn(f);                                            \
+                        if (cop_now(CLOCK_MONOTONIC) > _end)                \
+                                FAIL("%s never came", #condition);          \
+                }                                                           \
         } while (0)
 
 static void settle(struct fake *f, unsigned ms)
@@ -284,7 +291,7 @@ static struct fake *fake_new(void)
         struct fake *f = calloc(1, sizeof(*f));
         struct cop_error err = COP_ERROR_NULL;
 
-        f->answer_info = f->publish_info = f->answer_control = true;
+        f->answer_info = f->publish_info = f->answer_control = f->hand_over = true;
         f->dir_fd = open(test_dir(), O_PATH | O_DIRECTORY | O_CLOEXEC);
         ASSERT_OK(cop_signer_new(KEY, &f->signer, &err), &err);
         ASSERT_OK(cop_loop_new(&f->loop, &err), &err);
@@ -431,10 +438,12 @@ TEST(bad_options)
         struct cop_kernel_options options = {.dir_fd = f->dir_fd, .key = KEY, .session = "a b"};
         struct cop_error err = COP_ERROR_NULL;
 
-        ASSERT_CODE(cop_kernel_open(f->jupyter, &options, &kernel_events, f, &f->kernel, &err), &err, COP_ERR_bad_request);
+        ASSERT_CODE(cop_kernel_open(f->jupyter, &options, &kernel_events, f, &f->kernel, &err), &err,
+                    COP_ERR_bad_request);
         options.session = "ok";
         options.base = "../k";
-        ASSERT_CODE(cop_kernel_open(f->jupyter, &options, &kernel_events, f, &f->kernel, &err), &err, COP_ERR_bad_request);
+        ASSERT_CODE(cop_kernel_open(f->jupyter, &options, &kernel_events, f, &f->kernel, &err), &err,
+                    COP_ERR_bad_request);
         fake_free(f);
 }
 
@@ -757,6 +766,45 @@ TEST(adopts_a_busy_kernel)
         ASSERT_EQ(f->result.status, COP_EXECUTION_OK);
         ASSERT_EQ(f->result.execution_count, 3);
         ASSERT_STR(f->last_id, id);
+        fake_free(f);
+}
+
+/* A stock kernel: busy, it has not cleared the old connection away when the new one comes with the same routing id. */
+TEST(adopts_a_kernel_that_does_not_hand_over)
+{
+        struct fake *f = fake_new();
+        int zero = 0;
+        char id[300];
+
+        f->hand_over = false;
+        fake_bind(f);
+        for (int i = 0; i < CHANNELS; i++)
+                zmq_setsockopt(f->sockets[i], ZMQ_ROUTER_HANDOVER, &zero, sizeof(zero));
+        int yes = 1; /* as ipykernel does on control */
+        zmq_setsockopt(f->sockets[CONTROL], ZMQ_ROUTER_HANDOVER, &yes, sizeof(yes));
+        open_with(f, 0, false);
+        UNTIL(f, f->ready);
+        begin(f, NULL);
+        snprintf(id, sizeof(id), "%s", f->id);
+        f->busy = true;
+        f->kernel = cop_kernel_free(f->kernel);
+        settle(f, 30);
+        f->ready = false;
+        open_with(f, 0, true);
+        UNTIL(f, f->ready);
+        ASSERT_OK(cop_kernel_adopt_execution(f->kernel, id, &execution_events, f, NULL, NULL), NULL);
+        settle(f, 30);
+        f->busy = false;
+        say(f, SHELL, "execute_reply", id, "{\"status\":\"ok\"}");
+        say_status(f, id, "idle");
+        UNTIL(f, f->done);
+        ASSERT_NE(f->result.status, COP_EXECUTION_ERROR);
+        /* Whether the reply was lost or not: the next cell works. */
+        begin(f, NULL);
+        say(f, SHELL, "execute_reply", f->id, "{\"status\":\"ok\"}");
+        say_status(f, f->id, "idle");
+        UNTIL(f, f->done);
+        ASSERT_EQ(f->result.status, COP_EXECUTION_OK);
         fake_free(f);
 }
 

@@ -24,10 +24,11 @@ static struct cop_kernelspecs from(const char *text)
 
 TEST(reads_the_list_of_an_image)
 {
-        struct cop_kernelspecs s = from("[{\"name\":\"python3\",\"argv\":[\"/usr/bin/python3\",\"-m\",\"ipykernel_launcher\","
-                                        "\"-f\",\"{connection_file}\"],\"display_name\":\"Python\",\"language\":\"python\","
-                                        "\"interrupt_mode\":\"signal\",\"env\":{\"A\":\"1\",\"B=\":\"2\",\"C\":7}},"
-                                        "{\"name\":\"ir\",\"argv\":[\"R\"],\"language\":\"R\",\"interrupt_mode\":\"message\"}]");
+        struct cop_kernelspecs s =
+                from("[{\"name\":\"python3\",\"argv\":[\"/usr/bin/python3\",\"-m\",\"ipykernel_launcher\","
+                     "\"-f\",\"{connection_file}\"],\"display_name\":\"Python\",\"language\":\"python\","
+                     "\"interrupt_mode\":\"signal\",\"env\":{\"A\":\"1\",\"B=\":\"2\",\"C\":7}},"
+                     "{\"name\":\"ir\",\"argv\":[\"R\"],\"language\":\"R\",\"interrupt_mode\":\"message\"}]");
 
         ASSERT_EQ(s.count, 2);
         const struct cop_kernelspec *python = cop_kernelspecs_find(&s, "python3");
@@ -46,10 +47,11 @@ TEST(reads_the_list_of_an_image)
 
 TEST(leaves_out_what_makes_no_sense)
 {
-        struct cop_kernelspecs s = from("[7,null,{},{\"name\":\"a\"},{\"name\":\"b\",\"argv\":[]},{\"name\":\"c\",\"argv\":[1]},"
-                                        "{\"name\":\"../d\",\"argv\":[\"x\"]},{\"name\":\".e\",\"argv\":[\"x\"]},"
-                                        "{\"name\":\"f\\u0000g\",\"argv\":[\"x\"]},{\"name\":\"h\",\"argv\":[\"x\"],\"env\":[]},"
-                                        "{\"name\":\"h\",\"argv\":[\"second\"]}]");
+        struct cop_kernelspecs s =
+                from("[7,null,{},{\"name\":\"a\"},{\"name\":\"b\",\"argv\":[]},{\"name\":\"c\",\"argv\":[1]},"
+                     "{\"name\":\"../d\",\"argv\":[\"x\"]},{\"name\":\".e\",\"argv\":[\"x\"]},"
+                     "{\"name\":\"f\\u0000g\",\"argv\":[\"x\"]},{\"name\":\"h\",\"argv\":[\"x\"],\"env\":[]},"
+                     "{\"name\":\"h\",\"argv\":[\"second\"]}]");
 
         ASSERT_EQ(s.count, 1);
         ASSERT_STR(s.list[0].name, "h");
@@ -106,9 +108,12 @@ static char *joined(char **list)
 
 TEST(the_tuned_line)
 {
-        struct cop_kernelspecs s = from("[{\"name\":\"python3\",\"argv\":[\"/usr/bin/python3\",\"-Xfrozen_modules=off\",\"-m\","
-                                        "\"ipykernel_launcher\",\"-f\",\"{connection_file}\"],\"env\":{\"X\":\"y\"}}]");
-        struct cop_launch_options o = {.connection_file = "/run/c.json", .parent_pid = 1, .coppice_kernel = true,
+        struct cop_kernelspecs s =
+                from("[{\"name\":\"python3\",\"argv\":[\"/usr/bin/python3\",\"-Xfrozen_modules=off\",\"-m\","
+                     "\"ipykernel_launcher\",\"-f\",\"{connection_file}\"],\"env\":{\"X\":\"y\"}}]");
+        struct cop_launch_options o = {.connection_file = "/run/c.json",
+                                       .parent_pid = 1,
+                                       .coppice_kernel = true,
                                        .ipython_dir = "/run/ipython"};
         struct cop_launch l = {0};
 
@@ -132,8 +137,9 @@ TEST(the_tuned_line)
 
 TEST(other_kernels_keep_their_line)
 {
-        struct cop_kernelspecs s = from("[{\"name\":\"x\",\"argv\":[\"{resource_dir}/run\",\"--c={connection_file}\",\"{other}\"],"
-                                        "\"resource_dir\":\"/usr/share/x\"}]");
+        struct cop_kernelspecs s =
+                from("[{\"name\":\"x\",\"argv\":[\"{resource_dir}/run\",\"--c={connection_file}\",\"{other}\"],"
+                     "\"resource_dir\":\"/usr/share/x\"}]");
         struct cop_launch_options o = {.connection_file = "/c", .coppice_kernel = true, .ipython_dir = "/i"};
         struct cop_launch l = {0};
 

@@ -6,7 +6,9 @@
 #include "base/json.h"
 #include "lib/test.h"
 
-#define HEADER "{\"msg_id\":\"m1\",\"session\":\"s\",\"username\":\"u\",\"date\":\"d\",\"msg_type\":\"stream\",\"version\":\"5.3\"}"
+#define HEADER                                                                                                        \
+        "{\"msg_id\":\"m1\",\"session\":\"s\",\"username\":\"u\",\"date\":\"d\",\"msg_type\":\"stream\",\"version\":" \
+        "\"5.3\"}"
 #define PARENT "{\"msg_id\":\"p1\"}"
 
 static struct cop_frame frame(const char *s)
@@ -66,7 +68,8 @@ static int round_trip(const char *key, const char *other_key, size_t topic, size
         _cleanup_json_ json_t *parent = json_pack("{ss}", "msg_id", "p1");
         _cleanup_json_ json_t *content = json_pack("{ss}", "code", "1+1 \xc3\xa9");
 
-        ASSERT_OK(cop_kernel_request_build(sign, "sess", "id-1", "execute_request", parent, content, &request, NULL), NULL);
+        ASSERT_OK(cop_kernel_request_build(sign, "sess", "id-1", "execute_request", parent, content, &request, NULL),
+                  NULL);
         for (size_t i = 0; i < topic; i++)
                 frames[n++] = frame("topic");
         for (size_t i = 0; i < 6; i++)

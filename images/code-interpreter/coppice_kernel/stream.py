@@ -4,10 +4,10 @@ Stock ipykernel gives each stream a buffer of its own, published by a timer or a
 thread.  What arrives on file descriptors 1 and 2 is read 1000 bytes at a time, decoded piece by piece, and often published
 after the cell is over.
 
-Here both streams append to one queue, in which neighbours of the same stream and parent are one segment.  A drain, always
-run by the IOPub thread, takes everything out in order and sends pieces of at most CHUNK characters.  As every message of
-the kernel passes through the IOPub thread's event queue, a flush need only put a drain there: whatever is published
-afterwards (the result, `idle`) comes after it, without waiting.  A flush with nothing pending costs nothing.
+Here both streams append to one queue, in which neighbours of the same stream and parent are one segment.  A flush closes
+what is there as a batch and puts a drain into the IOPub thread's event queue, through which every message of the kernel
+passes: so the batch is published before whatever is sent afterwards (the result, `idle`), without waiting, and what is
+written later comes later.  A drain sends pieces of at most CHUNK characters.  A flush with nothing pending costs nothing.
 
 File descriptors 1 and 2 lead to a pipe of 1 MiB, read by a thread in large pieces with one incremental decoder.  At the
 end of a cell the kernel's own flush first waits until that pipe is empty.
@@ -101,7 +101,8 @@ class _Queue:
         self.lock = threading.RLock()
         self.segments = []  # (stream, parent header, [text, …]): neighbours differ in stream or parent
         self.batches = collections.deque()  # segments that a flush has closed, each with a drain in the IOPub thread's queue
-        self.size = 0  # characters
+        self.pending = 0  # characters in segments
+        self.unsent = 0  # characters in segments and batches
         self.armed = False  # a drain will come by the timer
         self.captured = False  # something came by a descriptor since the last flush of the kernel
         self.last_write = 0.0
@@ -114,10 +115,11 @@ class _Queue:
                 last[2].append(text)
             else:
                 self.segments.append((stream, parent, [text]))
-            self.size += len(text)
-        if self.size >= CHUNK:
+            self.pending += len(text)
+            self.unsent += len(text)
+        if self.pending >= CHUNK:
             self.push()
-            if self.size > BACKLOG:
+            if self.unsent > BACKLOG:
                 self._hold_back()
         elif not self.armed:
             self._arm()
@@ -128,7 +130,7 @@ class _Queue:
             if not self.segments:
                 return
             self.batches.append(self.segments)
-            self.segments = []
+            self.segments, self.pending = [], 0
         self.pub_thread.schedule(self.drain)
 
     def _arm(self):
@@ -146,7 +148,7 @@ class _Queue:
         thread = self.pub_thread.thread
         if thread.ident == get_ident():
             return
-        while self.size > BACKLOG // 2 and thread.is_alive():
+        while self.unsent > BACKLOG // 2 and thread.is_alive():
             self.push()
             time.sleep(0.001)
 
@@ -162,7 +164,7 @@ class _Queue:
             for start in range(0, length, CHUNK):
                 self._send(stream, parent, text if length <= CHUNK else text[start : start + CHUNK])
                 with self.lock:
-                    self.size -= min(CHUNK, length - start)
+                    self.unsent -= min(CHUNK, length - start)
 
     def _send(self, stream, parent, text):
         if not text.isascii():
@@ -250,7 +252,7 @@ class OutStream(Stock):
                 for stream in queue.streams:
                     stream._gave_up = parent
             queue.captured = False
-        if queue.size:
+        if queue.unsent:
             queue.push()
             if not by_kernel and self.pub_thread.thread.ident != get_ident():
                 # The user wants it out now: it may be the last thing before a crash.
@@ -382,3 +384,14 @@ def install_backpressure(shell):
         thread.socket.setsockopt(zmq.SNDHWM, SEND_BACKLOG)
 
     thread.schedule(set_options)
+
+
+def install_handover(shell):
+    """A client that comes back with the routing id of its former self gets the answers meant for it.  By default the newcomer
+    is ignored as long as the old connection is not cleared away, which a busy kernel does not do."""
+    import zmq
+    from ipykernel.kernelapp import IPKernelApp
+
+    app = IPKernelApp.instance()
+    for socket in (app.shell_socket, app.stdin_socket):
+        socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
