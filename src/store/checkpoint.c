@@ -15,8 +15,8 @@
 
 #include "base/cleanup.h"
 
-#define LOG_PAGES_SOFT 512  /* 2 MiB */
-#define LOG_PAGES_HARD 8192 /* 32 MiB */
+#define LOG_PAGES_SOFT 4096  /* 16 MiB: the commit that starts the log anew waits for one fsync of its header */
+#define LOG_PAGES_HARD 16384 /* 64 MiB */
 
 static void *checkpointer_main(void *userdata)
 {
