@@ -180,7 +180,7 @@ class Keeper:
 
     number = 0
 
-    def __init__(self, bin_dir, lower=None, base=None, uid_base=None, **limits):
+    def __init__(self, bin_dir, lower=None, base=None, uid_base=None, wrapper=(), **limits):
         Keeper.number += 1
         self.dir = base or tempfile.mkdtemp(prefix="coppice-test-")
         for name in ("rw", "ipc", "logs"):
@@ -197,7 +197,8 @@ class Keeper:
         listening.listen(8)
         os.set_inheritable(listening.fileno(), True)
         self.process = subprocess.Popen(
-            [f"{bin_dir}/coppice-keeper", "--socket-fd", str(listening.fileno())], pass_fds=[listening.fileno()]
+            [*wrapper, f"{bin_dir}/coppice-keeper", "--socket-fd", str(listening.fileno())],
+            pass_fds=[listening.fileno()],
         )
         listening.close()
         self.client = Client(self.path)
