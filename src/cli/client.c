@@ -22,6 +22,7 @@
 #define CONNECT_MS 5000L
 
 struct cop_client {
+        bool busy;                  /* within a request: one made from its callbacks needs a handle of its own */
         CURLM *multi;               /* owned */
         struct curl_slist *headers; /* owned: the token */
         char *socket_path;          /* owned, NULL over TCP */
@@ -282,26 +283,36 @@ static int prepare(struct cop_client *c, struct exchange *x, const char *method,
 static CURLcode drive(struct cop_client *c, struct exchange *x)
 {
         struct curl_waitfd wake = {.fd = x->stream ? x->stream->wake_fd : -EBADF, .events = CURL_WAIT_POLLIN};
+        CURLM *multi = c->busy ? curl_multi_init() : c->multi;
         CURLcode verdict = CURLE_OK;
+        bool outer = !c->busy;
         int running = 1, queued;
 
-        if (curl_multi_add_handle(c->multi, x->easy) != CURLM_OK)
+        if (!multi || curl_multi_add_handle(multi, x->easy) != CURLM_OK) {
+                if (!outer)
+                        curl_multi_cleanup(multi);
                 return CURLE_OUT_OF_MEMORY;
+        }
+        c->busy = true;
         while (running) {
                 wake.revents = 0;
-                if (curl_multi_perform(c->multi, &running) != CURLM_OK)
+                if (curl_multi_perform(multi, &running) != CURLM_OK)
                         break;
                 if (running)
-                        curl_multi_poll(c->multi, &wake, wake.fd >= 0, 1000, NULL);
+                        curl_multi_poll(multi, &wake, wake.fd >= 0, 1000, NULL);
                 if (wake.revents && x->stream->woken(x->stream->userdata) != 0) {
                         x->stopped = true;
                         break;
                 }
         }
-        for (CURLMsg *m; (m = curl_multi_info_read(c->multi, &queued));)
+        for (CURLMsg *m; (m = curl_multi_info_read(multi, &queued));)
                 if (m->msg == CURLMSG_DONE)
                         verdict = m->data.result;
-        curl_multi_remove_handle(c->multi, x->easy);
+        curl_multi_remove_handle(multi, x->easy);
+        if (outer)
+                c->busy = false;
+        else
+                curl_multi_cleanup(multi);
         return verdict;
 }
 

@@ -101,10 +101,9 @@ int cop_cli_fail(struct cop_cli *cli)
         cop_print_colour(stderr, cli->err_colour, COP_RED, "coppice: ");
         cop_print_clean(stderr, cli->err.message, false);
         fputc('\n', stderr);
-        if (remedy && !strstr(cli->err.message, "coppice "))
+        if (remedy && (!strstr(cli->err.message, "coppice ") || cli->err.code == COP_ERR_unauthorized))
                 fprintf(stderr, "  %s\n", remedy);
-        return cli->err.code == COP_ERR_unavailable && cli->err.errnum == ECONNREFUSED ? COP_EXIT_NO_DAEMON
-                                                                                       : COP_EXIT_ERROR;
+        return COP_EXIT_ERROR;
 }
 
 bool cop_cli_call(struct cop_cli *cli, const char *method, const char *path, json_t *body, json_t **ret)
@@ -232,6 +231,8 @@ static int run_verb(struct cop_cli *cli, int argc, char **argv)
                 return cop_cli_usage(cli, "too many arguments, from \"%s\" on: coppice %s %s", argv[verb->args_max],
                                      verb->name, verb->args);
         int exit = verb->run(cli, (size_t)count, argv);
+        if (exit == COP_EXIT_ERROR && cli->err.code == COP_ERR_unavailable && cli->err.errnum == ECONNREFUSED)
+                exit = COP_EXIT_NO_DAEMON;
         if (fflush(stdout) != 0 && exit == COP_EXIT_OK && errno != EPIPE) {
                 perror("coppice: standard output");
                 exit = COP_EXIT_ERROR;
