@@ -147,6 +147,6 @@ def test_kill_during_creation_leaves_nothing(own_daemon):
         thread.join()
         own_daemon.start()
     for sandbox in api.get("/api/sandboxes")["sandboxes"]:
-        assert sandbox["state"] == "running"
+        assert sandbox["state"] in ("running", "ending")  # half-made ones are being undone
     api.delete("/api/sandboxes", all="true")
     wait_for(lambda: not list((own_daemon.home / "sandboxes").iterdir()))
