@@ -88,7 +88,7 @@ static void on_message(struct cop_link *link, struct cop_msg *m, void *userdata)
         case COP_WIRE_READY:
                 if (cop_msg_u64_or(m, COP_TAG_VERSION, 0) == COP_WIRE_VERSION)
                         cop_keep_ready(k);
-                else
+                else if (k->sandbox)
                         cop_sandbox_kill(k->sandbox);
                 break;
         case COP_WIRE_REPLY:
