@@ -448,7 +448,7 @@ static void dump_locks(struct cop_dump *d, struct img_proc *ip, int fd, const ch
                 struct img_lock lock = {.fd = fd, .end = UINT64_MAX};
                 char kind[16], mode[16], end[24];
                 unsigned long long start;
-                if (sscanf(line, "lock:\t%*d: %15s %*s %15s %*d %*s %llu %23s", kind, mode, &start, end) != 4)
+                if (sscanf(line, "lock:\t%*d: %15s %*s %15s %*d %*s %llu %23s", kind, mode, &start, end) != 4 || kind[0] == '-' /* waits for one */)
                         continue;
                 lock.kind = strcmp(kind, "FLOCK") == 0 ? IMG_LOCK_FLOCK : strcmp(kind, "POSIX") == 0 ? IMG_LOCK_POSIX : IMG_LOCK_OFD;
                 lock.write = strcmp(mode, "WRITE") == 0;

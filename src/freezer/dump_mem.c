@@ -319,6 +319,8 @@ static int dump_area(struct area_state *s, const struct cop_vma *v, const struct
                 .file = IMG_NONE,
         };
 
+        if (source >= 0 && !(d->request->flags & COP_FREEZE_KILL))
+                cop_image_pin_source(d->writer, (uint32_t)source);
         if (source >= 0)
                 next.flags &= ~(uint32_t)IMG_VMA_NORESERVE;
         next.flags |= anonymous ? IMG_VMA_MAYWRITE : 0U;

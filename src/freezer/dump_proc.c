@@ -1,5 +1,6 @@
 /* Processes and threads: what registers, /proc and a batch of calls inside each thread tell about them. */
 #include <fcntl.h>
+#include <linux/kcmp.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -15,6 +16,7 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "freezer/dump.h"
+#include "freezer/watch.h"
 
 #define GROUPS_MAX 1024
 
@@ -49,6 +51,7 @@ enum {
         OP_SUBREAPER,
         OP_THP,
         OP_KEEPCAPS,
+        OP_MCE,
         OP_ITIMER,
         OP_SIGACTION = OP_ITIMER + 3,
         OP_COUNT = OP_SIGACTION + 64,
@@ -77,6 +80,7 @@ static size_t fill_ops(const struct cop_proc *p, const struct cop_task *t, struc
         ops[OP_SUBREAPER] = cop_op(SYS_prctl, 0, PR_GET_CHILD_SUBREAPER, AT(subreaper), 0, 0, 0, 0);
         ops[OP_THP] = cop_op(SYS_prctl, 0, PR_GET_THP_DISABLE, 0, 0, 0, 0, 0);
         ops[OP_KEEPCAPS] = cop_op(SYS_prctl, 0, PR_GET_KEEPCAPS, 0, 0, 0, 0, 0);
+        ops[OP_MCE] = cop_op(SYS_prctl, 0, PR_MCE_KILL_GET, 0, 0, 0, 0, 0);
         for (unsigned i = 0; i < 3; i++)
                 ops[OP_ITIMER + i] = cop_op(SYS_getitimer, 0, i, AT(itimers[i]), 0, 0, 0, 0);
         for (unsigned i = 0; i < 64; i++)
@@ -101,6 +105,51 @@ static struct img_ref dump_signals(struct cop_dump *d, pid_t tid, unsigned flags
         }
 }
 
+/* Filters of the tree; the memory watch's is made anew at every thaw. */
+static int dump_filters(struct cop_dump *d, uint32_t index, pid_t tid, struct img_thread *it, struct cop_error *err)
+{
+        struct sock_filter program[4096];
+
+        it->first_filter = cop_image_count(d->writer, IMG_FILTERS);
+        for (long i = 0;; i++) {
+                long n = ptrace((enum __ptrace_request)PTRACE_SECCOMP_GET_FILTER, tid, i, program);
+                if (n < 0 && errno == ENOENT)
+                        return 0;
+                if (n < 0)
+                        return cop_not_freezable(d, index, err, "has a seccomp filter that cannot be read (%s)", strerror(errno));
+                if (cop_watch_is_ours(program, (size_t)n))
+                        continue;
+                struct img_filter f = {.program = cop_image_put(d->writer, program, (size_t)n * sizeof(program[0]))};
+                cop_image_add(d->writer, IMG_FILTERS, &f);
+                it->filters++;
+        }
+}
+
+/* Threads may have left what processes share; processes may share what only threads do. */
+static int check_sharing(struct cop_dump *d, uint32_t index, struct cop_error *err)
+{
+        struct cop_proc *p = &d->tree.procs[index];
+        pid_t parent = p->parent == IMG_NONE ? 0 : d->tree.procs[p->parent].pid;
+
+        for (size_t k = 1; k < p->task_count; k++)
+                if (syscall(SYS_kcmp, p->pid, p->tasks[k].tid, KCMP_FILES, 0, 0) > 0 || syscall(SYS_kcmp, p->pid, p->tasks[k].tid, KCMP_FS, 0, 0) > 0)
+                        return cop_not_freezable(d, index, err, "has a thread (%d) with descriptors or a folder of its own", p->tasks[k].nstid);
+        if (parent && (syscall(SYS_kcmp, p->pid, parent, KCMP_FILES, 0, 0) == 0 || syscall(SYS_kcmp, p->pid, parent, KCMP_VM, 0, 0) == 0 ||
+                       syscall(SYS_kcmp, p->pid, parent, KCMP_FS, 0, 0) == 0))
+                return cop_not_freezable(d, index, err, "shares memory, descriptors or its folder with its parent");
+        return 0;
+}
+
+static void dump_affinity(struct cop_dump *d, pid_t tid, struct img_thread *it)
+{
+        cpu_set_t mask;
+
+        CPU_ZERO(&mask);
+        if (sched_getaffinity(tid, sizeof(mask), &mask) == 0 && CPU_COUNT(&mask) < (int)sysconf(_SC_NPROCESSORS_ONLN))
+                it->affinity = cop_image_put(d->writer, &mask, sizeof(mask));
+        it->io_priority = (int32_t)syscall(SYS_ioprio_get, 1 /* IOPRIO_WHO_PROCESS */, tid);
+}
+
 static void fill_creds(struct cop_dump *d, struct img_creds *c, const struct answers *a, const struct cop_op *ops,
                        const struct cop_procfs_status *status)
 {
@@ -119,10 +168,11 @@ static void fill_creds(struct cop_dump *d, struct img_creds *c, const struct ans
         c->no_new_privs = status->no_new_privs;
 }
 
-static int dump_thread(struct cop_dump *d, struct cop_proc *p, struct cop_task *t, struct cop_op *ops, const struct answers *a,
+static int dump_thread(struct cop_dump *d, uint32_t index, struct cop_task *t, struct cop_op *ops, const struct answers *a,
                        struct cop_error *err)
 {
         struct img_thread it = {.tid = t->nstid, .regs = t->regs, .sigmask = t->sigmask};
+        struct cop_proc *p = &d->tree.procs[index];
         struct __ptrace_rseq_configuration rseq = {0};
         struct cop_procfs_stat stat;
         struct cop_procfs_status status;
@@ -155,6 +205,13 @@ static int dump_thread(struct cop_dump *d, struct cop_proc *p, struct cop_task *
         it.policy = (uint32_t)stat.policy;
         it.priority = (uint32_t)stat.priority;
         it.nice = stat.nice;
+        dump_affinity(d, t->tid, &it);
+        if (status.seccomp == 2) {
+                r = dump_filters(d, index, t->tid, &it, err);
+                if (r < 0)
+                        return r;
+        } else if (status.seccomp)
+                return cop_not_freezable(d, index, err, "is in strict seccomp mode");
         struct img_ref signals = dump_signals(d, t->tid, 0);
         it.first_signal = signals.offset;
         it.signals = signals.length;
@@ -194,6 +251,7 @@ static int dump_process(struct cop_dump *d, struct cop_proc *p, struct img_proc 
         ip->dumpable = (uint32_t)ops[OP_DUMPABLE].result;
         ip->subreaper = (uint32_t)a->subreaper;
         ip->thp_disable = (uint32_t)ops[OP_THP].result;
+        ip->mce_kill = (uint32_t)ops[OP_MCE].result;
         ip->keepcaps = (uint32_t)ops[OP_KEEPCAPS].result;
         memcpy(ip->itimers, a->itimers, sizeof(ip->itimers));
         ip->sigactions = cop_image_put(d->writer, a->sigactions, sizeof(a->sigactions));
@@ -297,13 +355,15 @@ static int start_batches(struct cop_proc *p, uint64_t vdso, struct cop_op (*ops)
 {
         int r = cop_batch_begin(p, vdso, err);
 
+        size_t started = 0;
         for (size_t k = 0; r == 0 && k < p->task_count; k++) {
                 size_t n = fill_ops(p, &p->tasks[k], ops[k], k == 0);
                 r = cop_batch_start(p, &p->tasks[k], ops[k], n, NULL, 0, err);
-                if (r == 0) { /* one after the other: the order in which stops are reported does not matter then */
-                        struct answers *none = NULL;
-                        r = cop_batch_wait(p, &p->tasks[k], ops[k], n, none, 0, err);
-                }
+                started += r == 0;
+        }
+        for (size_t k = 0; k < started; k++) { /* all of them, also after an error: none may be left running */
+                int w = cop_batch_wait(p, &p->tasks[k], ops[k], k == 0 ? OP_COUNT : OP_THREAD_COUNT, NULL, 0, r == 0 ? err : NULL);
+                r = r == 0 ? w : r;
         }
         return r;
 }
@@ -318,13 +378,15 @@ static int dump_live(struct cop_dump *d, uint32_t index, struct img_proc *ip, co
 
         if (!ops || !a)
                 return cop_error_errno(err, ENOMEM, "collecting pid %d", p->nspid);
-        r = start_batches(p, find_vdso(&d->vmas[index]), ops, err);
+        r = check_sharing(d, index, err);
+        if (r == 0)
+                r = start_batches(p, find_vdso(&d->vmas[index]), ops, err);
         ip->first_thread = cop_image_count(d->writer, IMG_THREADS);
         for (size_t k = 0; r == 0 && k < p->task_count; k++) {
                 r = cop_mem_read(p, cop_batch_data(p, &p->tasks[k], 0), a, sizeof(*a));
                 if (r < 0)
                         return cop_error_errno(err, -r, "reading the answers of thread %d", p->tasks[k].tid);
-                r = dump_thread(d, p, &p->tasks[k], ops[k], a, err);
+                r = dump_thread(d, index, &p->tasks[k], ops[k], a, err);
                 if (r == 0 && k == 0)
                         r = dump_process(d, p, ip, a, ops[0], stat, err);
         }
@@ -344,7 +406,7 @@ int cop_dump_procs(struct cop_dump *d, struct cop_error *err)
 
         for (uint32_t i = 0; i < d->tree.count; i++) {
                 struct cop_proc *p = &d->tree.procs[i];
-                struct img_proc ip = {.pid = p->nspid, .parent = p->parent, .tty = IMG_NONE, .exe = IMG_NONE, .fds_of = IMG_NONE};
+                struct img_proc ip = {.pid = p->nspid, .parent = p->parent, .tty = IMG_NONE, .exe = IMG_NONE};
                 struct cop_procfs_stat stat;
                 struct cop_procfs_status status;
                 int r = cop_procfs_stat(p->dir_fd, &stat, err);

@@ -46,6 +46,7 @@ enum img_section_kind {
         IMG_TIMERS,    /* img_timer: POSIX timers */
         IMG_LOCKS,     /* img_lock */
         IMG_PACKETS,   /* img_packet: queued data of sockets and pipes */
+        IMG_FILTERS,   /* img_filter: seccomp programs, oldest first */
         IMG_SECTION_MAX,
 };
 
@@ -133,7 +134,7 @@ struct img_proc {
         uint32_t dumpable, subreaper, thp_disable, keepcaps;
         uint32_t tty;          /* file index of the controlling terminal (session leaders), or IMG_NONE */
         uint32_t tty_pgrp;
-        uint32_t fds_of;       /* index of the process whose descriptor table is shared (CLONE_FILES), or IMG_NONE */
+        uint32_t mce_kill;     /* PR_MCE_KILL_GET */
         uint32_t reserved;
 };
 
@@ -155,7 +156,9 @@ struct img_thread {
         uint64_t timer_slack;
         uint32_t policy, priority;
         int32_t nice;
-        uint32_t reserved;
+        int32_t io_priority;
+        struct img_ref affinity; /* a CPU mask, empty: all */
+        uint32_t first_filter, filters;
 };
 
 enum img_vma_flags {
@@ -285,6 +288,10 @@ struct img_packet {
         uint32_t reserved;
 };
 
+struct img_filter {
+        struct img_ref program; /* struct sock_filter[] */
+};
+
 /* ---- writing ---- */
 
 struct cop_image_writer;
@@ -306,6 +313,8 @@ int cop_image_write_pages(struct cop_image_writer *w, const void *data, size_t n
 int cop_image_pages_fd(const struct cop_image_writer *w);
 /* The source number of an ancestor's page file (links it into the folder), or negative errno. */
 int cop_image_add_source(struct cop_image_writer *w, const char *id, uint64_t size, int from_dir_fd, struct cop_error *err);
+/* Keeps a source in the list although no extent uses it: the running tree still maps it. */
+void cop_image_pin_source(struct cop_image_writer *w, uint32_t source);
 const char *cop_image_writer_id(const struct cop_image_writer *w);
 /* Writes meta.img under a temporary name, renames it.  With sync the page file, meta and the folder are on disk after. */
 int cop_image_commit(struct cop_image_writer *w, bool sync, uint64_t *ret_bytes, struct cop_error *err);

@@ -100,7 +100,7 @@ static bool check_proc(const struct cop_image *im, uint32_t i)
                (p->threads > 0) == (p->state != IMG_ZOMBIE) && range_ok(im, IMG_VMAS, p->first_vma, p->vmas) &&
                range_ok(im, IMG_FDS, p->first_fd, p->fds) && range_ok(im, IMG_SIGNALS, p->first_signal, p->signals) &&
                range_ok(im, IMG_TIMERS, p->first_timer, p->timers) && range_ok(im, IMG_LOCKS, p->first_lock, p->locks) &&
-               index_ok(im, IMG_FILES, p->exe) && index_ok(im, IMG_FILES, p->tty) && index_ok(im, IMG_PROCS, p->fds_of) &&
+               index_ok(im, IMG_FILES, p->exe) && index_ok(im, IMG_FILES, p->tty) &&
                string_ok(im, &p->cwd) && string_ok(im, &p->root) && string_ok(im, &p->comm) &&
                ref_ok(im, &p->sigactions) && ref_ok(im, &p->auxv) &&
                (p->state == IMG_ZOMBIE || p->sigactions.length == 64UL * 32);
@@ -169,7 +169,7 @@ static bool check_thread(const struct cop_image *im, uint32_t i)
         const struct img_thread *t = IMG_RECORD(im, IMG_THREADS, img_thread, i);
 
         return t->tid > 0 && ref_ok(im, &t->xstate) && range_ok(im, IMG_SIGNALS, t->first_signal, t->signals) &&
-               ref_ok(im, &t->creds.groups) && t->creds.groups.length % 4 == 0 && memchr(t->comm, 0, sizeof(t->comm));
+               range_ok(im, IMG_FILTERS, t->first_filter, t->filters) && ref_ok(im, &t->affinity) && ref_ok(im, &t->creds.groups) && t->creds.groups.length % 4 == 0 && memchr(t->comm, 0, sizeof(t->comm));
 }
 
 static bool check_other(const struct cop_image *im, unsigned kind, uint32_t i)
@@ -187,6 +187,10 @@ static bool check_other(const struct cop_image *im, unsigned kind, uint32_t i)
         case IMG_WATCHES: {
                 const struct img_watch *w = IMG_RECORD(im, IMG_WATCHES, img_watch, i);
                 return index_ok(im, IMG_FILES, w->file) && index_ok(im, IMG_PROCS, w->process) && string_ok(im, &w->path);
+        }
+        case IMG_FILTERS: {
+                const struct img_filter *f = IMG_RECORD(im, IMG_FILTERS, img_filter, i);
+                return ref_ok(im, &f->program) && f->program.length % 8 == 0 && f->program.length <= 4096 * 8;
         }
         default:
                 return true;

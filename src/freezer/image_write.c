@@ -24,6 +24,8 @@ struct cop_image_writer {
         char id[IMG_ID_MAX];
         char parent_id[IMG_ID_MAX];
         struct cop_buf tables[IMG_SECTION_MAX];
+        bool *pinned; /* owned; by source number */
+        uint32_t pinned_count;
         bool failed;
         bool committed;
 };
@@ -192,6 +194,21 @@ int cop_image_add_source(struct cop_image_writer *w, const char *id, uint64_t si
         return (int)cop_image_add(w, IMG_SOURCES, &s);
 }
 
+void cop_image_pin_source(struct cop_image_writer *w, uint32_t source)
+{
+        if (source >= w->pinned_count) {
+                bool *bigger = realloc(w->pinned, source + 1);
+                if (!bigger) {
+                        w->failed = true;
+                        return;
+                }
+                memset(bigger + w->pinned_count, 0, source + 1 - w->pinned_count);
+                w->pinned = bigger;
+                w->pinned_count = source + 1;
+        }
+        w->pinned[source] = true;
+}
+
 /* An ancestor none of whose pages is used any more leaves the chain: its link is removed and sources are renumbered. */
 static void drop_unused_sources(struct cop_image_writer *w)
 {
@@ -207,6 +224,8 @@ static void drop_unused_sources(struct cop_image_writer *w)
         for (uint32_t i = 0; i < extent_count; i++)
                 if (extents[i].source < n)
                         map[extents[i].source] = 1;
+        for (uint32_t i = 0; i < w->pinned_count && i < n; i++)
+                map[i] |= w->pinned[i];
         for (uint32_t i = 0; i < n; i++) {
                 char name[64];
                 if (map[i]) {
@@ -313,5 +332,6 @@ void cop_image_writer_free(struct cop_image_writer *w)
         cop_close(w->pages_fd);
         for (int i = 0; i < IMG_SECTION_MAX; i++)
                 cop_buf_done(&w->tables[i]);
+        free(w->pinned);
         free(w);
 }

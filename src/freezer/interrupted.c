@@ -7,8 +7,8 @@
  *      ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND     rax = orig_rax, rip -= 2
  *      ERESTART_RESTARTBLOCK                           the same: the call begins again.  clock_nanosleep, nanosleep, poll and
  *                                                      futex keep their remaining time in the kernel; see below
- *      EINTR of epoll_wait, rt_sigtimedwait, semop …   the kernel never restarts these: the same, also for a source that
- *                                                      runs on (a program must not see an EINTR that no signal caused)
+ *      EINTR of epoll_wait, rt_sigtimedwait, semop,    the kernel never restarts these: the same, also for a source that
+ *      recv with SO_RCVTIMEO …                         runs on (a program must not see an EINTR that no signal caused)
  *
  * The remaining time of a restart block cannot be read from outside.  Relative sleeps begin again with their full time:
  * late by at most what had passed, never early.
@@ -23,21 +23,11 @@
 #define ERESTARTNOHAND         514
 #define ERESTART_RESTARTBLOCK  516
 
-static bool never_restarted(uint64_t nr)
+/* An EINTR at a stop of ours came from that stop: had a signal been delivered, the thread would be in its handler.  Only
+ * for these two the call must not be made twice. */
+static bool repeatable(uint64_t nr)
 {
-        switch (nr) {
-        case SYS_epoll_wait:
-        case SYS_epoll_pwait:
-        case 441: /* epoll_pwait2 */
-        case SYS_rt_sigtimedwait:
-        case SYS_semop:
-        case SYS_semtimedop:
-        case SYS_io_getevents:
-        case 333: /* io_pgetevents */
-                return true;
-        default:
-                return false;
-        }
+        return nr != SYS_close && nr != SYS_connect;
 }
 
 static bool pointer(uint64_t v)
@@ -72,7 +62,7 @@ bool cop_rewind_interrupted(struct user_regs_struct *regs)
         case ERESTART_RESTARTBLOCK:
                 break;
         case EINTR:
-                if (never_restarted(regs->orig_rax))
+                if (repeatable(regs->orig_rax))
                         break;
                 return false;
         default:

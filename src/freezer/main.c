@@ -2,6 +2,7 @@
  *
  *      coppice-freeze run [--dir D] [--output F] [--pidfile F] [--no-user] -- COMMAND…
  *      coppice-freeze freeze --root PID --image D [--parent D] [--kill] [--sync] [--external NAME=DEV:INO]
+ *      coppice-freeze track --root PID --image D --count N [--interval MS]      N images D/0, D/1 … while the tree runs on
  *      coppice-freeze thaw --image D [--pidfile F] [--copy] [--no-user] [--external NAME=FD]
  *      coppice-freeze inspect --image D [--pages]
  *      coppice-freeze verify --image D
@@ -38,6 +39,7 @@
 struct options {
         const char *dir, *output, *pidfile, *image, *parent;
         pid_t root;
+        int count, interval;
         bool no_user, kill, sync, copy, pages;
         struct cop_external externals[EXTERNALS_MAX];
         char names[EXTERNALS_MAX][64];
@@ -48,6 +50,7 @@ static int usage(void)
 {
         fputs("usage: coppice-freeze run [--dir D] [--output F] [--pidfile F] [--no-user] -- COMMAND...\n"
               "       coppice-freeze freeze --root PID --image D [--parent D] [--kill] [--sync] [--external NAME=DEV:INO]\n"
+              "       coppice-freeze track --root PID --image D --count N [--interval MS]\n"
               "       coppice-freeze thaw --image D [--pidfile F] [--copy] [--no-user] [--external NAME=FD]\n"
               "       coppice-freeze inspect --image D [--pages]\n"
               "       coppice-freeze verify --image D\n",
@@ -222,6 +225,18 @@ static int open_folder(const char *path, bool make)
         return fd < 0 ? -errno : fd;
 }
 
+static void print_frozen(const struct cop_freeze_result *res)
+{
+        printf("frozen: processes=%u threads=%u files=%u pages=%llu kept=%llu bytes=%llu pause_us=%llu first_us=%llu total_us=%llu "
+               "stop=%llu regs=%llu maps=%llu calls=%llu fds=%llu memory=%llu commit=%llu end=%llu\n",
+               res->processes, res->threads, res->files, (unsigned long long)res->pages_written, (unsigned long long)res->pages_kept,
+               (unsigned long long)res->bytes, (unsigned long long)res->pause, (unsigned long long)res->first_pause,
+               (unsigned long long)res->total, (unsigned long long)res->stage[0], (unsigned long long)res->stage[1],
+               (unsigned long long)res->stage[2], (unsigned long long)res->stage[3], (unsigned long long)res->stage[4],
+               (unsigned long long)res->stage[5], (unsigned long long)res->stage[6], (unsigned long long)res->stage[7]);
+        fflush(stdout);
+}
+
 static int command_freeze(const struct options *o)
 {
         struct cop_freeze_result res;
@@ -241,14 +256,39 @@ static int command_freeze(const struct options *o)
                 return usage();
         if (cop_freeze(&req, &res, &err) < 0)
                 return complain(&err);
-        printf("frozen: processes=%u threads=%u files=%u pages=%llu kept=%llu bytes=%llu pause_us=%llu total_us=%llu "
-               "stop=%llu regs=%llu maps=%llu calls=%llu fds=%llu memory=%llu commit=%llu end=%llu\n",
-               res.processes, res.threads, res.files, (unsigned long long)res.pages_written, (unsigned long long)res.pages_kept,
-               (unsigned long long)res.bytes, (unsigned long long)res.pause, (unsigned long long)res.total,
-               (unsigned long long)res.stage[0], (unsigned long long)res.stage[1], (unsigned long long)res.stage[2],
-               (unsigned long long)res.stage[3], (unsigned long long)res.stage[4], (unsigned long long)res.stage[5],
-               (unsigned long long)res.stage[6], (unsigned long long)res.stage[7]);
+        print_frozen(&res);
         return 0;
+}
+
+/* Checkpoints of a running tree, each relative to the one before, as a keeper would make them. */
+static int command_track(const struct options *o)
+{
+        struct cop_tracker *tracker = cop_tracker_new();
+        struct cop_error err = COP_ERROR_NULL;
+        int parent_fd = o->parent ? open_folder(o->parent, false) : -EBADF, r = 0;
+
+        if (!o->image || o->root <= 0 || !tracker)
+                return usage();
+        close(open_folder(o->image, true));
+        for (int i = 0; i < o->count && r == 0; i++) {
+                struct cop_freeze_result res;
+                char path[4096];
+                snprintf(path, sizeof(path), "%s/%d", o->image, i);
+                int image_fd = open_folder(path, true);
+                struct cop_freeze_request req = {.root = o->root, .image_dir_fd = image_fd, .parent_dir_fd = parent_fd, .tracker = tracker,
+                                                 .externals = o->externals, .external_count = o->external_count};
+                if (o->kill && i == o->count - 1)
+                        req.flags |= COP_FREEZE_KILL;
+                r = cop_freeze(&req, &res, &err);
+                if (r == 0)
+                        print_frozen(&res);
+                cop_close(parent_fd);
+                parent_fd = image_fd;
+                usleep((useconds_t)o->interval * 1000);
+        }
+        cop_close(parent_fd);
+        cop_tracker_free(tracker);
+        return r < 0 ? complain(&err) : 0;
 }
 
 static int command_thaw(const struct options *o)
@@ -344,6 +384,7 @@ static bool parse(struct options *o, int argc, char **argv)
                 {"dir", 1, NULL, 'd'},    {"output", 1, NULL, 'o'}, {"pidfile", 1, NULL, 'p'}, {"image", 1, NULL, 'i'},
                 {"parent", 1, NULL, 'P'}, {"root", 1, NULL, 'r'},   {"kill", 0, NULL, 'k'},    {"sync", 0, NULL, 's'},
                 {"copy", 0, NULL, 'c'},   {"no-user", 0, NULL, 'u'}, {"pages", 0, NULL, 'g'},  {"external", 1, NULL, 'e'},
+                {"count", 1, NULL, 'n'},  {"interval", 1, NULL, 't'},
                 {NULL, 0, NULL, 0},
         };
         int c;
@@ -383,6 +424,12 @@ static bool parse(struct options *o, int argc, char **argv)
                 case 'g':
                         o->pages = true;
                         break;
+                case 'n':
+                        o->count = atoi(optarg);
+                        break;
+                case 't':
+                        o->interval = atoi(optarg);
+                        break;
                 case 'e':
                         if (!parse_external(o, optarg))
                                 return false;
@@ -404,6 +451,8 @@ int main(int argc, char **argv)
                 return command_run(&o, argv + 1 + optind);
         if (strcmp(argv[1], "freeze") == 0)
                 return command_freeze(&o);
+        if (strcmp(argv[1], "track") == 0)
+                return command_track(&o);
         if (strcmp(argv[1], "thaw") == 0)
                 return command_thaw(&o);
         if (strcmp(argv[1], "verify") == 0)

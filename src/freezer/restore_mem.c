@@ -145,7 +145,11 @@ static int make_region(struct cop_restore *r, const struct img_proc *p, struct r
         size_t extents = count_extents(r, p), signals = count_signals(r, p);
         size_t ops = 512 + 10UL * p->vmas + 2 * extents + signals * 3;
         size_t all = (ops + p->threads * (THREAD_OPS + signals)) * sizeof(struct cop_op);
-        size_t data = extents * sizeof(struct iovec) + p->threads * 8192UL + signals * 256 + p->vmas * 256UL + 65536;
+        size_t filters = 0;
+        for (uint32_t i = 0; i < p->threads; i++)
+                for (uint32_t k = 0; k < RESTORE_THREAD(r, p->first_thread + i)->filters; k++)
+                        filters += IMG_RECORD(r->image, IMG_FILTERS, img_filter, RESTORE_THREAD(r, p->first_thread + i)->first_filter + k)->program.length + 64;
+        size_t data = filters + extents * sizeof(struct iovec) + p->threads * 8192UL + signals * 256 + p->vmas * 256UL + 65536;
         uint64_t at = 0;
         size_t shared = (r->shared_size + 4095) & ~4095UL;
         size_t size = (shared + 4096 + all + data + 4095) & ~4095UL;
@@ -388,8 +392,6 @@ static void add_creds(struct cop_restore *r, struct region *g, struct table *t, 
         for (unsigned cap = 0; cap < 64; cap++)
                 if (c->ambient & 1ULL << cap)
                         add(g, t, 0, SYS_prctl, PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, cap, 0, 0, 0);
-        if (c->no_new_privs)
-                add(g, t, COP_OP_CHECK, SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0);
 }
 
 static void add_signals(struct cop_restore *r, struct region *g, struct table *t, pid_t pid, pid_t tid, uint32_t first, uint32_t n)
@@ -422,6 +424,16 @@ static void add_scheduling(struct region *g, struct table *t, const struct img_t
                 add(g, t, 0, SYS_sched_setattr, 0, PTR(put(g, &attr, sizeof(attr))), 0, 0, 0, 0);
 }
 
+static void add_filters(struct cop_restore *r, struct region *g, struct table *t, const struct img_thread *th)
+{
+        for (uint32_t i = 0; i < th->filters; i++) {
+                const struct img_filter *f = IMG_RECORD(r->image, IMG_FILTERS, img_filter, th->first_filter + i);
+                struct sock_fprog prog = {.len = (unsigned short)(f->program.length / sizeof(struct sock_filter))};
+                prog.filter = put(g, cop_image_at(r->image, &f->program), f->program.length);
+                add(g, t, COP_OP_CHECK, SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, PTR(put(g, &prog, sizeof(prog))), 0, 0, 0);
+        }
+}
+
 static void add_thread(struct cop_restore *r, struct region *g, struct table *t, const struct img_proc *p, const struct img_thread *th)
 {
         stack_t ss = {.ss_sp = (void *)th->altstack[0], .ss_flags = (int)th->altstack[1] & ~SS_ONSTACK, .ss_size = th->altstack[2]};
@@ -437,10 +449,22 @@ static void add_thread(struct cop_restore *r, struct region *g, struct table *t,
         if (th->timer_slack != 50000)
                 add(g, t, 0, SYS_prctl, PR_SET_TIMERSLACK, th->timer_slack, 0, 0, 0, 0);
         add_scheduling(g, t, th);
+        if (th->affinity.length)
+                add(g, t, 0, SYS_sched_setaffinity, 0, th->affinity.length, PTR(put(g, cop_image_at(r->image, &th->affinity), th->affinity.length)), 0,
+                    0, 0);
+        if (th->io_priority)
+                add(g, t, 0, SYS_ioprio_set, 1 /* IOPRIO_WHO_PROCESS */, 0, (uint64_t)th->io_priority, 0, 0, 0);
+        /* Filters need rights or no_new_privs, and may forbid what else is to be done: as late as possible. */
+        if (!th->creds.no_new_privs)
+                add_filters(r, g, t, th);
         add_creds(r, g, t, &th->creds);
         if (th->pdeath_signal)
                 add(g, t, 0, SYS_prctl, PR_SET_PDEATHSIG, (uint64_t)th->pdeath_signal, 0, 0, 0, 0);
         add_signals(r, g, t, p->pid, th->tid, th->first_signal, th->signals);
+        if (th->creds.no_new_privs) {
+                add(g, t, COP_OP_CHECK, SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0);
+                add_filters(r, g, t, th);
+        }
 }
 
 static void add_threads(struct cop_restore *r, struct region *g, const struct img_proc *p)
@@ -544,6 +568,8 @@ int cop_restore_memory(struct cop_restore *r, struct cop_error *err)
         add_timers(&g, p);
         add_posix_timers(r, &g, p);
         add_thread(r, &g, &g.main, p, RESTORE_THREAD(r, p->first_thread));
+        if (p->mce_kill != PR_MCE_KILL_DEFAULT)
+                add(&g, &g.main, 0, SYS_prctl, PR_MCE_KILL, PR_MCE_KILL_SET, p->mce_kill, 0, 0, 0);
         add(&g, &g.main, 0, SYS_prctl, PR_SET_DUMPABLE, p->dumpable == 1 ? 1 : 0, 0, 0, 0, 0);
         add(&g, &g.main, COP_OP_PARK, 0, 0, 0, 0, 0, 0, 0);
         if (g.full)

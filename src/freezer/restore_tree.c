@@ -120,22 +120,37 @@ static enum birth birth_of(const struct cop_restore *r, uint32_t index, pid_t pa
         return BIRTH_ORPHAN;
 }
 
-/* Forks `index` so that its adopter becomes its parent: through a child that ends at once. */
-static int fork_orphan(struct cop_restore *r, uint32_t index, pid_t stand_in, struct cop_error *err)
+/* Orphans that `self` has to make: as the living leader of their session, or, for the session of a dead leader, as their
+ * adopter. */
+static bool is_orphan_of(const struct cop_restore *r, uint32_t index, uint32_t self, pid_t sid, bool leaderless)
 {
-        pid_t middle = clone_pid(stand_in, 0, 0, -1);
+        const struct img_proc *p = RESTORE_PROC(r, index);
+
+        /* Whether the parent was born into p's session can only be told where it is itself: parents of orphans are the
+         * first process or subreapers, which are not. */
+        if (p->sid != sid || birth_of(r, index, 0) != BIRTH_ORPHAN || (p->sid == 0 && RESTORE_PROC(r, p->parent)->parent == IMG_NONE))
+                return false;
+        return !leaderless || p->parent == self;
+}
+
+/* Forks all orphans of one session so that their adopter becomes their parent: through a child that ends at once, which
+ * holds the dead leader's pid meanwhile (stand_in) and makes the session. */
+static int fork_orphans_of(struct cop_restore *r, uint32_t self, pid_t sid, bool leaderless, struct cop_error *err)
+{
+        pid_t middle = clone_pid(leaderless ? sid : 0, 0, 0, -1);
         int status;
 
         if (middle == 0) {
                 struct cop_error e = COP_ERROR_NULL;
-                if (stand_in && setsid() < 0)
+                if (leaderless && setsid() < 0)
                         _exit(1);
-                if (fork_child(r, index, RESTORE_PROC(r, index)->sid, &e) < 0)
-                        report_and_exit(r, &e);
+                for (uint32_t i = 1; i < r->image->count[IMG_PROCS]; i++)
+                        if (is_orphan_of(r, i, self, sid, leaderless) && fork_child(r, i, sid, &e) < 0)
+                                report_and_exit(r, &e);
                 _exit(0);
         }
         if (middle < 0 || waitpid(middle, &status, __WALL) < 0)
-                return cop_error_errno(err, errno, "making the orphaned process %d", RESTORE_PROC(r, index)->pid);
+                return cop_error_errno(err, errno, "making the orphaned processes of session %d", sid);
         return 0;
 }
 
@@ -153,26 +168,22 @@ static int fork_children(struct cop_restore *r, uint32_t self, enum birth when, 
         return 0;
 }
 
-/* Orphans of this leader's session; those of dead leaders are made by their adopter itself. */
 static int fork_orphans(struct cop_restore *r, uint32_t self, struct cop_error *err)
 {
         const struct img_proc *me = RESTORE_PROC(r, self);
+        int ret = 0;
 
-        for (uint32_t i = 1; i < r->image->count[IMG_PROCS]; i++) {
-                const struct img_proc *p = RESTORE_PROC(r, i);
-                /* Whether the parent was born into p's session can only be told where it is itself: parents of orphans
-                 * are the first process or subreapers, which are not. */
-                if (birth_of(r, i, 0) != BIRTH_ORPHAN || (p->sid == 0 && RESTORE_PROC(r, p->parent)->parent == IMG_NONE))
+        for (uint32_t i = 1; i < r->image->count[IMG_PROCS] && ret == 0; i++) {
+                pid_t sid = RESTORE_PROC(r, i)->sid;
+                bool leaderless = find_pid(r, sid) == IMG_NONE, first = true;
+                if (!is_orphan_of(r, i, self, sid, leaderless) || (!leaderless && sid != me->pid))
                         continue;
-                bool mine = p->sid == me->pid && me->sid == me->pid;
-                bool leaderless = p->parent == self && find_pid(r, p->sid) == IMG_NONE;
-                int ret = 0;
-                if (mine || leaderless)
-                        ret = fork_orphan(r, i, leaderless ? p->sid : 0, err);
-                if (ret < 0)
-                        return ret;
+                for (uint32_t k = 1; k < i; k++)
+                        first = first && !is_orphan_of(r, k, self, sid, leaderless);
+                if (first)
+                        ret = fork_orphans_of(r, self, sid, leaderless, err);
         }
-        return 0;
+        return ret;
 }
 
 /* ---- one process ---- */
@@ -251,15 +262,37 @@ static int join_groups(struct cop_restore *r, const struct img_proc *p, struct c
         return 0;
 }
 
+/* A folder that was removed is made again for a moment. */
+static int enter_folder(const char *path)
+{
+        size_t n = strlen(path);
+        char gone[4352];
+
+        if (chdir(path) == 0)
+                return 0;
+        if (n < 10 || n > 4300 || strcmp(path + n - 10, " (deleted)") != 0)
+                return -1;
+        snprintf(gone, sizeof(gone), "%.*s", (int)(n - 10), path);
+        bool made = mkdir(gone, 0755) == 0;
+        if (!made) { /* another is there by now, or its own folder is gone, too */
+                snprintf(gone, sizeof(gone), "/tmp/.coppice-cwd-%d", getpid());
+                made = mkdir(gone, 0755) == 0;
+        }
+        int r = made ? chdir(gone) : -1;
+        if (made)
+                rmdir(gone);
+        return r;
+}
+
 static int restore_identity(struct cop_restore *r, const struct img_proc *p, struct cop_error *err)
 {
         char text[16];
 
         umask((mode_t)p->umask);
+        if (enter_folder(cop_restore_string(r, &p->cwd)) < 0)
+                return cop_error_errno(err, errno, "entering the folder %s of process %d", cop_restore_string(r, &p->cwd), p->pid);
         if (strcmp(cop_restore_string(r, &p->root), "/") != 0 && chroot(cop_restore_string(r, &p->root)) < 0)
                 return cop_error_errno(err, errno, "entering the root %s of process %d", cop_restore_string(r, &p->root), p->pid);
-        if (chdir(cop_restore_string(r, &p->cwd)) < 0)
-                return cop_error_errno(err, errno, "entering the folder %s of process %d", cop_restore_string(r, &p->cwd), p->pid);
         if (p->subreaper)
                 prctl(PR_SET_CHILD_SUBREAPER, 1);
         if (p->thp_disable)

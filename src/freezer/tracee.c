@@ -286,6 +286,11 @@ static void drop_ended(struct cop_tree *tree)
 
 static int identify(struct cop_tree *tree, struct cop_error *err)
 {
+        for (size_t i = 0; i < tree->count; i++)
+                if (tree->procs[i].task_count > 0 && !find_task(&tree->procs[i], tree->procs[i].pid))
+                        return cop_error_set(err, EOPNOTSUPP, COP_ERR_not_freezable,
+                                             "pid %d has threads but its first one has ended: cannot be frozen",
+                                             cop_pid_inside(tree->pidns_fd, tree->procs[i].pid));
         for (size_t i = 0; i < tree->count; i++) {
                 struct cop_proc *p = &tree->procs[i];
                 struct cop_procfs_stat st;
@@ -316,10 +321,9 @@ static int identify(struct cop_tree *tree, struct cop_error *err)
         return 0;
 }
 
-int cop_tree_stop(pid_t root, struct cop_tree *ret, struct cop_error *err)
+static int stop_once(pid_t root, usec_t deadline, struct cop_tree *ret, struct cop_error *err)
 {
         struct cop_tree tree = {.pidns_fd = -EBADF};
-        usec_t deadline = cop_usec_add(cop_now(CLOCK_MONOTONIC), STOP_TIMEOUT);
         int r;
 
         if (!add_proc(&tree, root, IMG_NONE)) {
@@ -351,6 +355,21 @@ fail:
         cop_tree_resume(&tree);
         cop_tree_done(&tree);
         return r;
+}
+
+/* Threads that do not stop usually wait for a vfork child that was stopped: all go on for a moment, then again. */
+int cop_tree_stop(pid_t root, struct cop_tree *ret, struct cop_error *err)
+{
+        usec_t end = cop_usec_add(cop_now(CLOCK_MONOTONIC), STOP_TIMEOUT), patience = 50 * USEC_PER_MSEC;
+
+        for (;;) {
+                usec_t now = cop_now(CLOCK_MONOTONIC);
+                int r = stop_once(root, MIN_OF(end, now + patience), ret, err);
+                if (r != -ETIMEDOUT || cop_now(CLOCK_MONOTONIC) >= end)
+                        return r;
+                usleep(1000);
+                patience *= 2;
+        }
 }
 
 /* ---- registers ---- */
@@ -538,6 +557,34 @@ static void unmap_remote(struct cop_proc *p)
         p->remote = 0;
 }
 
+/* A thread that waits for its vfork child cannot stop before the child goes on, so those that did not stop are waited for
+ * last, when all others run again. */
+static void let_go_late(struct cop_tree *tree)
+{
+        usec_t deadline = cop_usec_add(cop_now(CLOCK_MONOTONIC), STOP_TIMEOUT);
+
+        for (bool waiting = true; waiting && cop_now(CLOCK_MONOTONIC) < deadline;) {
+                waiting = false;
+                for (size_t i = 0; i < tree->count; i++)
+                        for (size_t k = 0; k < tree->procs[i].task_count; k++) {
+                                struct cop_task *t = &tree->procs[i].tasks[k];
+                                int status;
+                                if (!t->seized)
+                                        continue;
+                                pid_t r = waitpid(t->tid, &status, __WALL | WNOHANG);
+                                if (r == 0) {
+                                        waiting = true;
+                                        continue;
+                                }
+                                int sig = r > 0 && WIFSTOPPED(status) && status >> 16 == 0 ? WSTOPSIG(status) : 0;
+                                ptrace(PTRACE_DETACH, t->tid, 0, sig);
+                                t->seized = false;
+                        }
+                if (waiting)
+                        usleep(1000);
+        }
+}
+
 void cop_tree_resume(struct cop_tree *tree)
 {
         for (size_t i = 0; i < tree->count; i++)
@@ -551,14 +598,12 @@ void cop_tree_resume(struct cop_tree *tree)
                                 ptrace(PTRACE_SETREGS, t->tid, 0, &t->regs);
                                 ptrace((enum __ptrace_request)PTRACE_SETSIGMASK, t->tid, 8, &t->sigmask);
                         }
-                        if (!t->stopped) {
-                                int status;
-                                ptrace(PTRACE_INTERRUPT, t->tid, 0, 0);
-                                (void)cop_wait_task(t->tid, &status);
-                        }
+                        if (!t->stopped)
+                                continue;
                         ptrace(PTRACE_DETACH, t->tid, 0, 0);
                         t->seized = false;
                 }
+        let_go_late(tree);
 }
 
 void cop_tree_kill(struct cop_tree *tree)
