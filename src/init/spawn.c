@@ -1,6 +1,6 @@
 /* SPAWN: from a request to a running program.
  *
- * Order in the child, and why: new session (the group that KILL means); oom_score_adj and limits, which need root;
+ * Order in the child, and why: new session (the group that KILL means); oom_score_adj, which needs root;
  * descriptors (the passed ones to 0-2, all others close on exec); the user, looked up in the sandbox's files; the
  * working folder and the search of PATH, with the user's rights; execve.  What fails is written as a struct cop_error
  * into a close-on-exec pipe; an empty pipe that closes means that the program runs.  Pid 1 reads that pipe from its
@@ -193,7 +193,6 @@ static int run(const struct cop_init *init, struct request *q, struct cop_error 
 
         setsid();
         cop_user_prepare_child();
-        limit_soft(RLIMIT_DATA, q->rlimit_data);
         limit_soft(RLIMIT_NOFILE, q->nofile);
         r = place_fds(q, err);
         if (r == 0)
@@ -207,7 +206,8 @@ static int run(const struct cop_init *init, struct request *q, struct cop_error 
         r = fill_environment(q, &u);
         if (r < 0)
                 return cop_error_errno(err, -r, "the environment of the command");
-        environ = q->env; /* execvp searches the PATH of the program's environment */
+        limit_soft(RLIMIT_DATA, q->rlimit_data); /* last: it is the program's, not for what is done here */
+        environ = q->env;                        /* execvp searches the PATH of the program's environment */
         execvp(q->argv[0], q->argv);
         return exec_error(q->argv[0], errno, err);
 }

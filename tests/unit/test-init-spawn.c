@@ -226,7 +226,10 @@ TEST(kill_group_after_its_leader_ended)
                 ;
         ASSERT_STR(out.data, "hi\n");
         close(fd);
-        ASSERT_ERRNO(driver_kill(&d, pid, SIGTERM, COP_EXEC_GROUP, &err), ESRCH);
+        int r; /* the sleep is a member until it is reaped */
+        for (int i = 0; i < 100 && (r = driver_kill(&d, pid, SIGTERM, COP_EXEC_GROUP, &err)) == 0; i++)
+                usleep(10000);
+        ASSERT_ERRNO(r, ESRCH);
         driver_stop(&d);
 }
 
@@ -340,6 +343,7 @@ TEST(hostile_user_databases)
         driver_stop(&d);
 }
 
+#ifndef __SANITIZE_ADDRESS__
 TEST(resident_memory_is_small)
 {
         _cleanup_buf_ struct cop_buf out = OUT();
@@ -351,3 +355,4 @@ TEST(resident_memory_is_small)
         ASSERT_LT(atoi(out.data), 1024);
         driver_stop(&d);
 }
+#endif
