@@ -36,6 +36,7 @@ struct cop_dump {
         size_t source_count;
         char *buffer;                    /* owned: page transfer */
         uint64_t pages_written, pages_kept;
+        int64_t clock_offset[2]; /* ns that the tree's monotonic and boot clocks are ahead of ours */
         bool tracking; /* what the tracker says of writes refers to this parent, or to pages copied before the stop */
         int net_diag_fd;
         bool root;                       /* map_files may be read */

@@ -17,6 +17,7 @@
 #include <sys/statfs.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
+#include <sys/timerfd.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -179,10 +180,23 @@ static int dump_epoll(struct cop_dump *d, struct cop_dump_file *known, struct im
         return 0;
 }
 
-static int dump_timerfd(struct img_file *f, const char *text)
+static int dump_timerfd(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct cop_error *err)
 {
         unsigned long long s, ns;
+        struct itimerspec its;
+        struct timespec now;
         const char *v;
+        char path[64];
+        _cleanup_free_ char *text = NULL;
+        int fd = cop_dump_duplicate(d, known, err);
+
+        /* A periodic timer that fired counts its ticks only when it is looked at. */
+        if (fd < 0 || timerfd_gettime(fd, &its) < 0)
+                return fd < 0 ? fd : cop_error_errno(err, errno, "reading a timerfd");
+        snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
+        int r = cop_read_file(AT_FDCWD, path, 4096, &text, NULL, err);
+        if (r < 0)
+                return r;
 
         f->kind = IMG_FILE_TIMERFD;
         f->arg[0] = value(text, "clockid", 10);
@@ -191,6 +205,11 @@ static int dump_timerfd(struct img_file *f, const char *text)
         v = cop_procfs_field(text, "it_value", NULL);
         if (v && sscanf(v, "(%llu, %llu)", &s, &ns) == 2)
                 f->arg[3] = s * 1000000000ULL + ns;
+        /* When it will fire, on the tree's clock: for absolute ones, which must never fire early. */
+        clock_gettime(f->arg[0] == CLOCK_REALTIME ? CLOCK_REALTIME : f->arg[0] == CLOCK_BOOTTIME ? CLOCK_BOOTTIME : CLOCK_MONOTONIC, &now);
+        f->arg[5] = (uint64_t)(now.tv_sec * 1000000000LL + now.tv_nsec) + f->arg[3];
+        if (f->arg[0] == CLOCK_MONOTONIC || f->arg[0] == CLOCK_BOOTTIME)
+                f->arg[5] += (uint64_t)d->clock_offset[f->arg[0] == CLOCK_BOOTTIME];
         v = cop_procfs_field(text, "it_interval", NULL);
         if (v && sscanf(v, "(%llu, %llu)", &s, &ns) == 2)
                 f->arg[4] = s * 1000000000ULL + ns;
@@ -253,7 +272,7 @@ static int dump_anonymous(struct cop_dump *d, struct cop_dump_file *known, struc
         if (strcmp(link, "anon_inode:[eventpoll]") == 0)
                 return dump_epoll(d, known, f, fi->text);
         if (strcmp(link, "anon_inode:[timerfd]") == 0)
-                return dump_timerfd(f, fi->text);
+                return dump_timerfd(d, known, f, err);
         if (strcmp(link, "anon_inode:[signalfd]") == 0) {
                 f->kind = IMG_FILE_SIGNALFD;
                 f->arg[0] = value(fi->text, "sigmask", 16);
@@ -298,7 +317,15 @@ static int dump_memfd(struct cop_dump *d, struct cop_dump_file *known, struct im
         f->arg[0] = (uint64_t)fi->st.st_size;
         f->arg[1] = (uint64_t)fcntl(fd, F_GET_SEALS);
         f->arg[2] = fi->st.st_mode;
-        return first ? cop_dump_object_pages(d, fd, (uint64_t)fi->st.st_size, &f->first_extent, &f->extents, err) : 0;
+        if (!first)
+                return 0;
+        /* A description of our own: looking for holes moves the position. */
+        char path[32];
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        _cleanup_close_ int reader = open(path, O_RDONLY | O_CLOEXEC);
+        if (reader < 0)
+                return cop_error_errno(err, errno, "opening the memfd %s", fi->link);
+        return cop_dump_object_pages(d, reader, (uint64_t)fi->st.st_size, &f->first_extent, &f->extents, err);
 }
 
 static int dump_regular(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct fd_info *fi, struct cop_error *err)

@@ -20,7 +20,6 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -310,7 +309,8 @@ static int dump_area(struct area_state *s, const struct cop_vma *v, const struct
         struct cop_dump *d = s->d;
         const char *path = d->vmas[s->proc].text + v->path;
         int source = v->flags & IMG_VMA_SHARED ? -1 : source_of(d, v), r = 0;
-        bool anonymous = source >= 0 || (v->ino == 0 && (path[0] == '\0' || path[0] == '['));
+        bool anonymous = source >= 0 || (v->ino == 0 && (path[0] == '\0' || path[0] == '[')) ||
+                         (!(v->flags & IMG_VMA_SHARED) && strcmp(path, "/dev/zero") == 0);
         struct img_vma next = {
                 .start = v->start,
                 .end = v->end,
@@ -404,6 +404,29 @@ static int scan_areas(struct area_state *s, int pagemap_fd, const struct cop_vma
         return r;
 }
 
+/* MADV_GUARD_INSTALL: kernel >= 6.15 tells; before, a guard page shows as swapped and reading it fails by name. */
+static int dump_guards(struct cop_dump *d, uint32_t proc, int pagemap_fd, struct cop_error *err)
+{
+        struct cop_page_region regions[256];
+        struct cop_scan_arg arg = {.size = sizeof(arg), .end = 0x7ffffffff000, .vec = (uintptr_t)regions, .vec_len = ELEMENTSOF(regions),
+                                   .category_mask = COP_PAGE_IS_GUARD, .return_mask = COP_PAGE_IS_GUARD};
+        struct img_proc *ip = cop_image_record(d->writer, IMG_PROCS, proc);
+
+        ip->first_guard = cop_image_count(d->writer, IMG_GUARDS);
+        if (d->vmas[proc].guards)
+                while (arg.start < arg.end) {
+                        long n = ioctl(pagemap_fd, COP_PAGEMAP_SCAN, &arg);
+                        if (n < 0)
+                                return cop_error_errno(err, errno, "looking for guard pages of pid %d", d->tree.procs[proc].nspid);
+                        for (long i = 0; i < n; i++, ip->guards++)
+                                cop_image_add(d->writer, IMG_GUARDS, &(struct img_guard){regions[i].start, regions[i].end});
+                        if (arg.walk_end <= arg.start)
+                                break;
+                        arg.start = arg.walk_end;
+                }
+        return 0;
+}
+
 static int dump_process(struct cop_dump *d, uint32_t proc, struct cop_error *err)
 {
         struct cop_vmas *vs = &d->vmas[proc];
@@ -458,6 +481,8 @@ static int dump_process(struct cop_dump *d, uint32_t proc, struct cop_error *err
         ip = cop_image_record(d->writer, IMG_PROCS, proc);
         ip->first_vma = first_vma;
         ip->vmas = cop_image_count(d->writer, IMG_VMAS) - first_vma;
+        if (r == 0)
+                r = dump_guards(d, proc, pagemap_fd, err);
         if (r == 0)
                 r = write_new(d, proc, first_extent, err);
         free(runs.list);

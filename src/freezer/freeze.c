@@ -52,7 +52,8 @@ static void dump_clocks(struct cop_dump *d, struct img_tree *t)
                 long long s, ns;
                 const char *line = strstr(text, names[i]);
                 if (line && sscanf(line + strlen(names[i]), "%lld %lld", &s, &ns) == 2)
-                        *values[i] += (uint64_t)(s * 1000000000LL + ns);
+                        d->clock_offset[i] = s * 1000000000LL + ns;
+                *values[i] += (uint64_t)d->clock_offset[i];
         }
 }
 

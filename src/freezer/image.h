@@ -46,6 +46,7 @@ enum img_section_kind {
         IMG_TIMERS,    /* img_timer: POSIX timers */
         IMG_LOCKS,     /* img_lock */
         IMG_PACKETS,   /* img_packet: queued data of sockets and pipes */
+        IMG_GUARDS,    /* img_guard: guard pages */
         IMG_FILTERS,   /* img_filter: seccomp programs, oldest first */
         IMG_SECTION_MAX,
 };
@@ -118,6 +119,7 @@ struct img_proc {
         uint32_t first_signal, signals; /* shared pending */
         uint32_t first_timer, timers;
         uint32_t first_lock, locks;
+        uint32_t first_guard, guards;
         uint32_t exe;          /* file index */
         struct img_ref cwd, root;
         struct img_ref comm;   /* zombies only */
@@ -208,7 +210,7 @@ enum img_file_kind {
         IMG_FILE_FIFO,     /* path too */
         IMG_FILE_EVENTFD,  /* arg: count, semaphore */
         IMG_FILE_EPOLL,    /* watches */
-        IMG_FILE_TIMERFD,  /* arg: clock, ticks, settime flags, value ns, interval ns */
+        IMG_FILE_TIMERFD,  /* arg: clock, ticks, settime flags, remaining ns, interval ns, when it fires */
         IMG_FILE_SIGNALFD, /* arg: mask */
         IMG_FILE_INOTIFY,  /* watches */
         IMG_FILE_MEMFD,    /* extents; arg: size, seals, mode; link: shared object */
@@ -286,6 +288,10 @@ struct img_packet {
         struct img_ref files;   /* uint32_t[] of file indexes in flight */
         uint32_t flags;
         uint32_t reserved;
+};
+
+struct img_guard {
+        uint64_t start, end;
 };
 
 struct img_filter {

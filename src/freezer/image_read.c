@@ -100,6 +100,7 @@ static bool check_proc(const struct cop_image *im, uint32_t i)
                (p->threads > 0) == (p->state != IMG_ZOMBIE) && range_ok(im, IMG_VMAS, p->first_vma, p->vmas) &&
                range_ok(im, IMG_FDS, p->first_fd, p->fds) && range_ok(im, IMG_SIGNALS, p->first_signal, p->signals) &&
                range_ok(im, IMG_TIMERS, p->first_timer, p->timers) && range_ok(im, IMG_LOCKS, p->first_lock, p->locks) &&
+               range_ok(im, IMG_GUARDS, p->first_guard, p->guards) &&
                index_ok(im, IMG_FILES, p->exe) && index_ok(im, IMG_FILES, p->tty) &&
                string_ok(im, &p->cwd) && string_ok(im, &p->root) && string_ok(im, &p->comm) &&
                ref_ok(im, &p->sigactions) && ref_ok(im, &p->auxv) &&
@@ -187,6 +188,10 @@ static bool check_other(const struct cop_image *im, unsigned kind, uint32_t i)
         case IMG_WATCHES: {
                 const struct img_watch *w = IMG_RECORD(im, IMG_WATCHES, img_watch, i);
                 return index_ok(im, IMG_FILES, w->file) && index_ok(im, IMG_PROCS, w->process) && string_ok(im, &w->path);
+        }
+        case IMG_GUARDS: {
+                const struct img_guard *g = IMG_RECORD(im, IMG_GUARDS, img_guard, i);
+                return g->start < g->end && (g->start | g->end) % IMG_PAGE == 0;
         }
         case IMG_FILTERS: {
                 const struct img_filter *f = IMG_RECORD(im, IMG_FILTERS, img_filter, i);

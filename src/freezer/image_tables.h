@@ -32,6 +32,8 @@ static inline size_t cop_image_record_size(unsigned kind)
                 return sizeof(struct img_lock);
         case IMG_PACKETS:
                 return sizeof(struct img_packet);
+        case IMG_GUARDS:
+                return sizeof(struct img_guard);
         case IMG_FILTERS:
                 return sizeof(struct img_filter);
         default:
@@ -43,7 +45,7 @@ static inline const char *cop_image_section_name(unsigned kind)
 {
         static const char *const names[IMG_SECTION_MAX] = {
                 "?",   "heap",    "tree",    "sources", "processes", "threads", "memory areas", "extents",
-                "files", "descriptors", "watches", "signals", "timers", "locks", "packets", "filters"};
+                "files", "descriptors", "watches", "signals", "timers", "locks", "packets", "guards", "filters"};
 
         return kind < IMG_SECTION_MAX ? names[kind] : "?";
 }

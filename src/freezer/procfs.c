@@ -197,7 +197,7 @@ static bool parse_header(char *line, const char *text, struct cop_vma *v)
 
 int cop_procfs_vmas(int dir_fd, bool full, struct cop_vmas *ret, struct cop_error *err)
 {
-        struct cop_vmas vs = {0};
+        struct cop_vmas vs = {.guards = !full};
         size_t allocated = 0, length;
         const char *name = full ? "smaps" : "maps";
         int r = cop_read_file(dir_fd, name, TEXT_MAX, &vs.text, &length, err);
@@ -226,6 +226,7 @@ int cop_procfs_vmas(int dir_fd, bool full, struct cop_vmas *ret, struct cop_erro
                         vs.count++;
                 } else if (vs.count > 0 && strncmp(line, "VmFlags:", 8) == 0) {
                         struct cop_vma *v = &vs.list[vs.count - 1];
+                        vs.guards = vs.guards || strstr(line + 8, " gu");
                         for (char *p = line + 8; p[0] == ' ' && p[1] && p[2]; p += 3)
                                 v->flags |= vm_flag(p + 1, v);
                 }

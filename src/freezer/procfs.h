@@ -48,7 +48,8 @@ struct cop_vma {
 struct cop_vmas {
         struct cop_vma *list; /* owned */
         size_t count;
-        char *text; /* owned; names NUL-terminated in place */
+        char *text;  /* owned; names NUL-terminated in place */
+        bool guards; /* some area may have guard pages (or it is not known) */
 };
 void cop_vmas_done(struct cop_vmas *v);
 /* full: reads smaps (flags such as growsdown need it); otherwise maps only, flags from the permissions. */

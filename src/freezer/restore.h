@@ -45,6 +45,7 @@ struct cop_restore {
         int *sources;      /* page files, moved high */
         int base_fd;       /* first descriptor number that no process of the tree uses */
         uint32_t live;     /* processes that are not zombies */
+        int proc_fd;       /* /proc/self of this stub, which may be out of sight after a chroot */
         uint32_t self;     /* index of the process this stub becomes */
         bool new_uts;
 };

@@ -219,12 +219,11 @@ static int open_eventfd(const struct img_file *f)
         return fd < 0 ? -errno : fd;
 }
 
-static int open_timerfd(struct cop_restore *r, const struct img_file *f)
+static int open_timerfd(const struct img_file *f)
 {
-        const struct img_tree *t = IMG_RECORD(r->image, IMG_TREE, img_tree, 0);
         int fd = timerfd_create((int)f->arg[0], TFD_CLOEXEC | ((int)f->flags & O_NONBLOCK ? TFD_NONBLOCK : 0));
-        bool absolute = f->arg[2] & TFD_TIMER_ABSTIME && (f->arg[0] == CLOCK_REALTIME || f->arg[0] == CLOCK_REALTIME_ALARM);
-        uint64_t value = f->arg[3] + (absolute && f->arg[3] ? t->realtime_ns : 0);
+        bool absolute = f->arg[2] & TFD_TIMER_ABSTIME && f->arg[3];
+        uint64_t value = absolute ? f->arg[5] : f->arg[3];
         struct itimerspec its = {
                 .it_value = {.tv_sec = (time_t)(value / 1000000000), .tv_nsec = (long)(value % 1000000000)},
                 .it_interval = {.tv_sec = (time_t)(f->arg[4] / 1000000000), .tv_nsec = (long)(f->arg[4] % 1000000000)},
@@ -352,7 +351,7 @@ static int restore_object(struct cop_restore *r, uint32_t index, struct cop_erro
                 return fd < 0 ? -errno : fd;
         }
         case IMG_FILE_TIMERFD:
-                return open_timerfd(r, f);
+                return open_timerfd(f);
         case IMG_FILE_SIGNALFD: {
                 int fd = (int)syscall(SYS_signalfd4, -1, &mask, 8, SFD_CLOEXEC | ((int)f->flags & O_NONBLOCK ? SFD_NONBLOCK : 0));
                 return fd < 0 ? -errno : fd;

@@ -103,10 +103,8 @@ static bool overlaps(const struct cop_restore *r, const struct img_proc *p, cons
 static int find_place(const struct cop_restore *r, const struct img_proc *p, size_t size, uint64_t *ret, struct cop_error *err)
 {
         struct cop_vmas own = {0};
-        int dir = openat(AT_FDCWD, "/proc/self", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        int ret_code = dir < 0 ? cop_error_errno(err, errno, "opening /proc/self") : cop_procfs_vmas(dir, false, &own, err);
+        int ret_code = cop_procfs_vmas(r->proc_fd, false, &own, err);
 
-        cop_close(dir);
         if (ret_code < 0)
                 return ret_code;
         ret_code = cop_error_set(err, ENOMEM, COP_ERR_start_failed, "no room for the trampoline");
@@ -143,7 +141,7 @@ static size_t count_signals(const struct cop_restore *r, const struct img_proc *
 static int make_region(struct cop_restore *r, const struct img_proc *p, struct region *g, struct cop_error *err)
 {
         size_t extents = count_extents(r, p), signals = count_signals(r, p);
-        size_t ops = 512 + 10UL * p->vmas + 2 * extents + signals * 3;
+        size_t ops = 512 + p->guards + 10UL * p->vmas + 2 * extents + signals * 3;
         size_t all = (ops + p->threads * (THREAD_OPS + signals)) * sizeof(struct cop_op);
         size_t filters = 0;
         for (uint32_t i = 0; i < p->threads; i++)
@@ -324,6 +322,10 @@ static int add_memory(struct cop_restore *r, struct region *g, const struct img_
                 if (copies_into(r, v) && !(v->flags & IMG_VMA_WRITE))
                         add(g, &g->main, COP_OP_CHECK, SYS_mprotect, v->start, v->end - v->start, (uint64_t)protection(v->flags), 0, 0, 0);
                 add_hints(r, g, v);
+        }
+        for (uint32_t i = 0; i < p->guards; i++) {
+                const struct img_guard *guard = IMG_RECORD(r->image, IMG_GUARDS, img_guard, p->first_guard + i);
+                add(g, &g->main, COP_OP_CHECK, SYS_madvise, guard->start, guard->end - guard->start, 102 /* MADV_GUARD_INSTALL */, 0, 0, 0);
         }
         return 0;
 }

@@ -317,6 +317,10 @@ static int run_stub(struct cop_restore *r, uint32_t index, pid_t born_sid, struc
         int ret = fork_children(r, index, BIRTH_EARLY, born_sid, err);
 
         r->self = index;
+        int proc_fd = open("/proc/self", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        r->proc_fd = proc_fd < 0 ? proc_fd : cop_restore_move_high(r, proc_fd);
+        if (ret == 0 && r->proc_fd < 0)
+                ret = cop_error_errno(err, errno, "opening /proc/self (the tree's root needs a /proc)");
         if (ret == 0 && p->sid == p->pid && getsid(0) != p->pid && setsid() < 0)
                 ret = cop_error_errno(err, errno, "making the session %d", p->sid);
         if (ret == 0 && p->subreaper)
@@ -495,11 +499,11 @@ static int enter_namespaces(struct cop_restore *r, struct cop_error *err)
 
 int cop_restore_start(struct cop_restore *r, struct cop_error *err)
 {
-        sigset_t all;
+        uint64_t all = ~0ULL;
         int ret;
 
-        sigfillset(&all);
-        sigprocmask(SIG_SETMASK, &all, NULL);
+        /* Not through libc, which keeps 32 and 33 for itself and unblocked. */
+        syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, NULL, sizeof(all));
         prctl(PR_SET_DUMPABLE, 1);
         ret = enter_namespaces(r, err);
         if (ret < 0)

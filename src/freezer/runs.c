@@ -35,8 +35,8 @@ int cop_runs_scan(struct cop_runs *r, int pagemap_fd, uint64_t start, uint64_t e
                 .end = end,
                 .vec = (uintptr_t)regions,
                 .vec_len = ELEMENTSOF(regions),
-                .category_inverted = COP_PAGE_IS_PFNZERO | COP_PAGE_IS_FILE,
-                .category_mask = must,
+                .category_inverted = COP_PAGE_IS_PFNZERO | COP_PAGE_IS_FILE | COP_PAGE_IS_GUARD,
+                .category_mask = must | COP_PAGE_IS_GUARD,
                 .category_anyof_mask = COP_PAGE_IS_PRESENT | COP_PAGE_IS_SWAPPED,
                 .return_mask = COP_PAGE_IS_PRESENT | COP_PAGE_IS_SWAPPED | COP_PAGE_IS_WRITTEN,
         };

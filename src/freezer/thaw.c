@@ -17,6 +17,7 @@
 
 #include "base/cleanup.h"
 #include "freezer/freezer.h"
+#include "freezer/procfs.h"
 #include "freezer/restore.h"
 #include "freezer/tracee.h"
 #include "freezer/watch.h"
@@ -126,11 +127,32 @@ static int start_helper(struct thaw *t, struct cop_error *err)
         return t->pidfd < 0 ? cop_error_errno(err, errno, "opening the first process") : 0;
 }
 
+/* A process of the tree that died (of a signal) is a zombie now that nobody expects. */
+static bool somebody_died(const struct thaw *t)
+{
+        char path[64];
+        _cleanup_close_ int pidns = -EBADF;
+
+        snprintf(path, sizeof(path), "/proc/%d/ns/pid", t->root);
+        pidns = open(path, O_RDONLY | O_CLOEXEC);
+        for (uint32_t i = 0; pidns >= 0 && i < t->image->count[IMG_PROCS]; i++) {
+                const struct img_proc *p = IMG_RECORD(t->image, IMG_PROCS, img_proc, i);
+                pid_t pid = p->state == IMG_ZOMBIE ? 0 : cop_pid_outside(pidns, p->pid);
+                struct cop_procfs_stat st;
+                snprintf(path, sizeof(path), "/proc/%d", pid);
+                _cleanup_close_ int dir = pid > 0 ? open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -EBADF;
+                if (dir >= 0 && cop_procfs_stat(dir, &st, NULL) == 0 && st.state == 'Z')
+                        return true;
+        }
+        return false;
+}
+
 static int wait_parked(struct thaw *t, usec_t timeout, struct cop_error *err)
 {
         uint32_t *word = &t->restore.shared->control.parked;
         uint32_t want = t->image->count[IMG_THREADS], now;
         usec_t deadline = cop_usec_add(cop_now(CLOCK_MONOTONIC), timeout);
+        unsigned turns = 0;
 
         while ((now = __atomic_load_n(word, __ATOMIC_SEQ_CST)) < want) {
                 struct timespec ts = {.tv_nsec = 20000000};
@@ -143,6 +165,10 @@ static int wait_parked(struct thaw *t, usec_t timeout, struct cop_error *err)
                         r = check_failed(t, err);
                         return r < 0 ? r : cop_error_set(err, EIO, COP_ERR_start_failed, "the first process ended while it was rebuilt (%s %d)",
                                                          info.si_code == CLD_EXITED ? "status" : "signal", info.si_status);
+                }
+                if (++turns % 10 == 0 && somebody_died(t)) {
+                        r = check_failed(t, err);
+                        return r < 0 ? r : cop_error_set(err, EIO, COP_ERR_start_failed, "a process died while it was rebuilt");
                 }
                 if (cop_now(CLOCK_MONOTONIC) > deadline)
                         return cop_error_set(err, ETIMEDOUT, COP_ERR_start_failed, "the tree was not rebuilt in time (%u of %u threads)", now, want);

@@ -105,7 +105,8 @@ static int seize(struct cop_tree *tree, struct cop_proc *p, pid_t tid, struct co
                 return cop_error_errno(err, ENOMEM, "stopping");
         p->tasks = bigger;
         p->tasks[p->task_count] = (struct cop_task){.tid = tid};
-        if (ptrace(PTRACE_SEIZE, tid, 0, 0) < 0) {
+        int retries = 300;
+        while (ptrace(PTRACE_SEIZE, tid, 0, 0) < 0) {
                 if (errno == ESRCH)
                         return 0; /* gone meanwhile; the next pass tells */
                 int saved = errno;
@@ -113,7 +114,13 @@ static int seize(struct cop_tree *tree, struct cop_proc *p, pid_t tid, struct co
                         p->zombie = true;
                         return 0;
                 }
-                if (cop_procfs_status(p->dir_fd, &status, NULL) == 0 && status.tracer > 0)
+                bool traced = cop_procfs_status(p->dir_fd, &status, NULL) == 0 && status.tracer > 0;
+                /* A memory watch (watch.h) holds a thread for less than that. */
+                if (traced && retries-- > 0) {
+                        usleep(1000);
+                        continue;
+                }
+                if (traced)
                         return cop_error_set(err, EBUSY, COP_ERR_not_freezable,
                                              "pid %d (%s) is traced by another process (a debugger or strace): cannot be frozen",
                                              cop_pid_inside(tree->pidns_fd, p->pid), p->comm);
@@ -227,8 +234,8 @@ static int wait_stops(struct cop_tree *tree, usec_t deadline, struct cop_error *
                         return 0;
                 if (cop_now(CLOCK_MONOTONIC) > deadline)
                         return cop_error_set(err, ETIMEDOUT, COP_ERR_not_freezable,
-                                             "pid %d (%s) does not stop (waiting in the kernel): try again", who ? who->nspid : 0,
-                                             who ? who->comm : "?");
+                                             "pid %d does not stop (it waits in the kernel, perhaps for a vfork child): try again",
+                                             who ? cop_pid_inside(tree->pidns_fd, who->pid) : 0);
                 if (!progress && spins > 20) {
                         struct timespec ts = {.tv_nsec = spins > 200 ? 1000000 : 20000};
                         nanosleep(&ts, NULL);
