@@ -1,5 +1,6 @@
 /* Requests of the keeper to init, and what init says by itself.  Init is foreign: a reply counts only for a request that is
  * open, numbers are range-checked, descriptors are dropped, and what cannot be understood ends the sandbox. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/cleanup.h"
@@ -88,8 +89,10 @@ static void on_message(struct cop_link *link, struct cop_msg *m, void *userdata)
         case COP_WIRE_READY:
                 if (cop_msg_u64_or(m, COP_TAG_VERSION, 0) == COP_WIRE_VERSION)
                         cop_keep_ready(k);
-                else if (k->sandbox)
+                else if (k->sandbox) {
+                        snprintf(k->reason, sizeof(k->reason), "init_of_other_version");
                         cop_sandbox_kill(k->sandbox);
+                }
                 break;
         case COP_WIRE_REPLY:
                 handle_reply(k, m);

@@ -12,6 +12,14 @@
 
 void cop_keep_reply(struct cop_keep *k, uint64_t client, uint32_t id, struct cop_msg *m)
 {
+        static const struct cop_error too_big = {
+                .errnum = ENOMEM, .code = COP_ERR_no_memory, .message = "the keeper could not build its answer"};
+
+        if (m->failed) { /* it would not be sent, and the client wait for ever */
+                cop_msg_done(m);
+                cop_msg_init(m, COP_WIRE_REPLY, id);
+                cop_msg_add_error(m, &too_big);
+        }
         m->type = COP_WIRE_REPLY;
         m->id = id;
         if (k->client && client == k->client_number && id != 0)
@@ -182,9 +190,17 @@ static void on_connection(struct cop_source *s, int fd, uint32_t revents, void *
         struct cop_error err = COP_ERROR_NULL;
         struct cop_link *link = NULL;
         int client_fd = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        struct ucred peer = {.uid = (uid_t)-1};
+        socklen_t n = sizeof(peer);
 
         if (client_fd < 0)
                 return;
+        /* The socket lies in a private folder; who comes all the same must be root or who started us. */
+        if (getsockopt(client_fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) < 0 || (peer.uid != 0 && peer.uid != geteuid())) {
+                cop_log_warning("turned away a client of uid %u", (unsigned)peer.uid);
+                cop_close(client_fd);
+                return;
+        }
         if (cop_link_new(k->loop, client_fd, &client_calls, k, &link, &err) < 0) {
                 cop_log_warning("a client was turned away: %s", err.message);
                 return;

@@ -178,6 +178,8 @@ static void set_reason(struct cop_keep *k, const siginfo_t *si)
 {
         if (k->state == COP_KEEP_STOPPING)
                 snprintf(k->reason, sizeof(k->reason), "stopped");
+        else if (k->state == COP_KEEP_STARTING && k->reason[0])
+                return; /* we killed it, and said why */
         else if (si->si_code == CLD_EXITED)
                 snprintf(k->reason, sizeof(k->reason), "init_exited_%d", si->si_status);
         else if (si->si_status == SIGKILL && k->last_stats.oom_kills > 0)
@@ -227,8 +229,10 @@ static void on_start_late(struct cop_source *s, usec_t now, void *userdata)
 {
         struct cop_keep *k = userdata;
 
-        if (k->state == COP_KEEP_STARTING && k->sandbox)
-                cop_sandbox_kill(k->sandbox);
+        if (k->state != COP_KEEP_STARTING || !k->sandbox)
+                return;
+        snprintf(k->reason, sizeof(k->reason), "init_not_ready");
+        cop_sandbox_kill(k->sandbox);
 }
 
 void cop_keep_ready(struct cop_keep *k)
@@ -389,6 +393,7 @@ void cop_keep_start(struct cop_keep *k, struct cop_msg *m)
                 return;
         }
         k->state = COP_KEEP_STARTING;
+        k->reason[0] = '\0';
         k->start_began = began;
         k->start_id = m->id;
         k->start_client = k->client_number;
