@@ -48,6 +48,8 @@ int cop_body_json(const char *text, size_t n, json_t **ret, struct cop_error *er
         if (r < 0) {
                 if (err && strstr(err->message, "invalid Unicode"))
                         return cop_error_wrap(err, r, "a string holds a lone surrogate");
+                if (err && strstr(err->message, "unable to decode byte"))
+                        return cop_error_wrap(err, r, "the body is not valid UTF-8");
                 return r;
         }
         if (!json_is_object(value))

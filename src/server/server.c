@@ -22,6 +22,7 @@
 #include "http.h"
 
 #define CONNECTIONS_DEFAULT 1024
+#define BACKLOG 4096           /* the kernel takes less where somaxconn is lower */
 #define CONNECTIONS_SLACK 32   /* accepted beyond the limit, to be told so */
 #define POOL_SIZE (128 * 1024) /* per connection: headers and one piece of body; untouched pages cost nothing */
 #define IDLE_TIMEOUT 120u      /* seconds without a byte, when not suspended */
@@ -140,7 +141,7 @@ static int listen_unix(struct cop_server *s, const char *path, mode_t mode, stru
         umask(mask);
         if (r < 0)
                 return cop_error_errno(err, -r, "binding %s", path);
-        if (chmod(path, mode) < 0 || listen(fd, 512) < 0)
+        if (chmod(path, mode) < 0 || listen(fd, BACKLOG) < 0)
                 return cop_error_errno(err, errno, "listening on %s", path);
         s->socket_path = strdup(path);
         if (!s->socket_path)
@@ -217,7 +218,7 @@ static int listen_tcp(struct cop_server *s, const char *text, bool any, struct c
         if (fd < 0)
                 return cop_error_errno(err, errno, "socket");
         setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-        if (bind(fd, &a.any, len) < 0 || listen(fd, 512) < 0) {
+        if (bind(fd, &a.any, len) < 0 || listen(fd, BACKLOG) < 0) {
                 if (errno == EADDRINUSE)
                         return cop_error_set(err, EADDRINUSE, COP_ERR_in_use,
                                              "%s is taken by another program; choose another port with --listen", text);

@@ -161,7 +161,7 @@ def test_nan_in_a_result_is_valid_json(shared_sandbox):
 
 
 def test_output_that_is_no_utf8(shared_sandbox):
-    cell = shared_sandbox.ok("import sys\nsys.stdout.flush(); _ = sys.stdout.buffer.write(b'a\\xffb\\n'); sys.stdout.flush()")
+    cell = shared_sandbox.ok("import os\n_ = os.write(1, b'a\\xffb\\n')")
     assert cell["stdout"].startswith("a") and "\ufffd" in cell["stdout"]
 
 
@@ -236,14 +236,13 @@ def test_requests_in_one_packet(api):
                                   b"GET /api/health HTTP/1.1\r\nX: " + b"a" * 500_000 + b"\r\n\r\n"])
 def test_what_is_not_http(api, text):
     with socket.socket(socket.AF_UNIX) as s:
-        s.settimeout(10)
+        s.settimeout(0.5)
         s.connect(api.socket_path)
         try:
             s.sendall(text)
-            s.shutdown(socket.SHUT_WR)
             while s.recv(65536):
                 pass
-        except (BrokenPipeError, ConnectionResetError):
+        except (BrokenPipeError, ConnectionResetError, TimeoutError):
             pass
     assert api.get("/api/health")["status"] == "ok"
 
