@@ -1,0 +1,62 @@
+/* Unix listeners: pending connections with data, some already closed by their clients, backlog full, abstract, unlinked,
+ * seqpacket; names on both ends of accepted connections.
+ * victim: flavours=unfrozen,kill,run-on,twice,tracked */
+#include "../sock.h"
+
+static int listener(int type, const char *name, size_t n, int backlog)
+{
+        struct sockaddr_un a;
+        int fd = socket(AF_UNIX, type, 0);
+
+        CHECK(bind(fd, (struct sockaddr *)&a, unix_name(&a, name, n)) == 0 && listen(fd, backlog) == 0);
+        return fd;
+}
+
+static int client(int type, const char *name, size_t n)
+{
+        struct sockaddr_un a;
+        int fd = socket(AF_UNIX, type, 0);
+
+        CHECK(connect(fd, (struct sockaddr *)&a, unix_name(&a, name, n)) == 0);
+        return fd;
+}
+
+int main(void)
+{
+        int path = listener(SOCK_STREAM, "path", 5, 10), abs = listener(SOCK_STREAM, "\0abstract", 9, 10), seq = listener(SOCK_SEQPACKET, "seq", 4, 3),
+            gone = listener(SOCK_STREAM, "gone", 5, 3);
+        int c1 = client(SOCK_STREAM, "path", 5), c2 = client(SOCK_STREAM, "path", 5), c3 = client(SOCK_STREAM, "path", 5);
+        say(c1, "from c1");
+        say(c2, "closed already");
+        close(c2);
+        int ca = client(SOCK_STREAM, "\0abstract", 9), cs = client(SOCK_SEQPACKET, "seq", 4), cg = client(SOCK_STREAM, "gone", 5);
+        say(ca, "abstract");
+        say(cs, "s1");
+        say(cs, "s2");
+        CHECK(unlink("gone") == 0);
+        victim_ready();
+        victim_wait();
+        int a1 = accept(path, NULL, NULL), a2 = accept(path, NULL, NULL), a3 = accept(path, NULL, NULL);
+        CHECK(a1 >= 0 && a2 >= 0 && a3 >= 0);
+        expect(a1, "from c1");
+        say(a1, "answer");
+        expect(c1, "answer");
+        expect(a2, "closed already");
+        expect(a2, "");
+        say(c3, "c3");
+        expect(a3, "c3");
+        CHECK(fcntl(path, F_SETFL, O_NONBLOCK) == 0 && accept(path, NULL, NULL) == -1 && errno == EAGAIN);
+        int aa = accept(abs, NULL, NULL), as = accept(seq, NULL, NULL), ag = accept(gone, NULL, NULL);
+        expect(aa, "abstract");
+        expect(as, "s1");
+        expect(as, "s2");
+        say(ag, "still");
+        expect(cg, "still");
+        struct sockaddr_un name = {0};
+        socklen_t n = sizeof(name);
+        CHECK(getpeername(ca, (struct sockaddr *)&name, &n) == 0 && memcmp(name.sun_path, "\0abstract", 9) == 0);
+        int late = client(SOCK_STREAM, "path", 5), al = accept(path, NULL, NULL);
+        say(late, "late");
+        expect(al, "late");
+        victim_pass();
+}
