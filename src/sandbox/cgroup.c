@@ -253,65 +253,78 @@ static int write_number(int fd, const char *file, uint64_t value, struct cop_err
         return cop_write_kernel_file(fd, file, text, err);
 }
 
+/* "No limit" for a controller that is not there is no error. */
+static int write_unlimited(int fd, const char *file, const char *text, struct cop_error *err)
+{
+        int r = cop_write_kernel_file(fd, file, text, err);
+
+        return r == -ENOENT ? 0 : r;
+}
+
 static int limit_memory(struct cop_cgroup *cg, uint64_t max, struct cop_error *err)
 {
         int fd = fd_of(cg, COP_CG_MEMORY);
-        char text[32];
 
-        if (max)
-                snprintf(text, sizeof(text), "%llu", (unsigned long long)max);
-        else
-                snprintf(text, sizeof(text), "%s", cg->v2 ? "max" : "-1");
         if (cg->v2) {
                 cop_write_kernel_file(fd, "memory.swap.max", max ? "0" : "max",
                                       NULL); /* absent without swap accounting */
-                return cop_write_kernel_file(fd, "memory.max", text, err);
+                return max ? write_number(fd, "memory.max", max, err) : write_unlimited(fd, "memory.max", "max", err);
         }
         /* memsw (memory + swap) may never be below the memory limit: raise it first, set it exactly after. */
         cop_write_kernel_file(fd, "memory.memsw.limit_in_bytes", "-1", NULL);
-        int r = cop_write_kernel_file(fd, "memory.limit_in_bytes", text, err);
+        if (max == 0)
+                return write_unlimited(fd, "memory.limit_in_bytes", "-1", err);
+        int r = write_number(fd, "memory.limit_in_bytes", max, err);
         if (r == 0)
-                cop_write_kernel_file(fd, "memory.memsw.limit_in_bytes", text, NULL);
+                write_number(fd, "memory.memsw.limit_in_bytes", max, NULL);
         return r;
 }
 
 static int limit_cpu(struct cop_cgroup *cg, uint64_t milli, struct cop_error *err)
 {
+        int fd = fd_of(cg, COP_CG_CPU);
         uint64_t quota = milli * CPU_PERIOD / 1000;
         char text[48];
 
+        if (milli == 0)
+                return write_unlimited(fd, cg->v2 ? "cpu.max" : "cpu.cfs_quota_us", cg->v2 ? "max" : "-1", err);
         if (quota < 1000)
                 quota = 1000; /* the kernel's minimum */
-        if (cg->v2) {
-                if (milli)
-                        snprintf(text, sizeof(text), "%llu %d", (unsigned long long)quota, CPU_PERIOD);
-                else
-                        snprintf(text, sizeof(text), "max %d", CPU_PERIOD);
-                return cop_write_kernel_file(fd_of(cg, COP_CG_CPU), "cpu.max", text, err);
-        }
-        snprintf(text, sizeof(text), "%lld", milli ? (long long)quota : -1LL);
-        return cop_write_kernel_file(fd_of(cg, COP_CG_CPU), "cpu.cfs_quota_us", text, err);
+        if (!cg->v2)
+                return write_number(fd, "cpu.cfs_quota_us", quota, err);
+        snprintf(text, sizeof(text), "%llu %d", (unsigned long long)quota, CPU_PERIOD);
+        return cop_write_kernel_file(fd, "cpu.max", text, err);
+}
+
+static int limit_pids(struct cop_cgroup *cg, uint64_t max, struct cop_error *err)
+{
+        int fd = fd_of(cg, COP_CG_PIDS);
+
+        return max ? write_number(fd, "pids.max", max, err) : write_unlimited(fd, "pids.max", "max", err);
+}
+
+/* The kernel gives a v2 group's controllers to its children only while no process is in the group itself. */
+static int explain_missing(struct cop_cgroup *cg, int r, struct cop_error *err)
+{
+        if (r != -ENOENT || !cg->v2)
+                return cop_error_wrap(err, r, "limits of cgroup %s", cg->name);
+        return cop_error_set(err, ENODEV, COP_ERR_unsupported,
+                             "the cgroup above %s does not give the controllers of its limits to sandboxes; move the "
+                             "processes in it (coppiced itself?) into a group of their own, or set COPPICE_CGROUP",
+                             cg->name);
 }
 
 int cop_cgroup_limits(struct cop_cgroup *cg, const struct cop_limits *limits, struct cop_error *err)
 {
         int r = 0;
 
-        /* The kernel gives a v2 group's controllers to its children only while no process is in the group itself. */
-        if (cg->v2 && faccessat(cg->fd[COP_CG_UNIFIED], "memory.max", F_OK, 0) < 0)
-                return cop_error_set(
-                        err, ENODEV, COP_ERR_unsupported,
-                        "the cgroup above %s does not give its memory controller to sandboxes; move the "
-                        "processes in it (coppiced itself?) into a group of their own, or set COPPICE_CGROUP",
-                        cg->name);
         if (limits->memory_max != COP_LIMIT_KEEP)
                 r = limit_memory(cg, limits->memory_max, err);
         if (r == 0 && limits->cpu_milli != COP_LIMIT_KEEP)
                 r = limit_cpu(cg, limits->cpu_milli, err);
         if (r == 0 && limits->pids_max != COP_LIMIT_KEEP)
-                r = limits->pids_max ? write_number(fd_of(cg, COP_CG_PIDS), "pids.max", limits->pids_max, err)
-                                     : cop_write_kernel_file(fd_of(cg, COP_CG_PIDS), "pids.max", "max", err);
-        return cop_error_wrap(err, r, "limits of cgroup %s", cg->name);
+                r = limit_pids(cg, limits->pids_max, err);
+        return r < 0 ? explain_missing(cg, r, err) : 0;
 }
 
 int cop_cgroup_add(struct cop_cgroup *cg, pid_t pid, bool skip_unified, struct cop_error *err)
