@@ -56,10 +56,13 @@ class Cell:
 
 
 def find_drive() -> str | None:
-    """The driver program: COPPICE_KERNEL_DRIVE, or the newest one of any build folder."""
+    """The driver program: COPPICE_KERNEL_DRIVE, that of the tree under test, or the newest one of any build folder."""
     given = os.environ.get("COPPICE_KERNEL_DRIVE")
     if given:
         return given
+    build = Path(os.environ.get("BUILD") or ROOT / "build", "src/jupyter/coppice-kernel-drive")
+    if build.exists():
+        return str(build)
     found = sorted(ROOT.glob("build*/src/jupyter/coppice-kernel-drive"), key=lambda p: p.stat().st_mtime)
     return str(found[-1]) if found else None
 

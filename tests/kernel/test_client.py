@@ -177,29 +177,31 @@ def test_tables(kernel, need):
     json.dumps(table, allow_nan=False)
 
 
-@pytest.mark.parametrize(
-    "code, shape",
-    [
-        ("pd.DataFrame()", [0, 0]),
-        ("pd.DataFrame(index=range(3))", [3, 0]),
-        ("pd.DataFrame(np.zeros((1000, 200)))", [1000, 200]),
-        ("pd.Series([1, None], name='s')", [2, 1]),
-        ("pd.DataFrame({'x': pd.Categorical(['a', None])})", [2, 1]),
-        ("pd.DataFrame({'x': pd.array([1, None], dtype='Int64')})", [2, 1]),
-        ("pd.DataFrame({'x': [1, 2]}, index=pd.MultiIndex.from_tuples([(1, 'a'), (2, 'b')]))", [2, 1]),
-        ("pd.DataFrame({'x': pd.period_range('2026-01', periods=2, freq='D')})", [2, 1]),
-        ("pd.DataFrame({'x': pd.to_timedelta(['1 day', None])})", [2, 1]),
-        ("pd.DataFrame({'x': [b'\\xff', 1j]})", [2, 1]),
-    ],
+ODD_TABLES = (
+    ("pd.DataFrame()", [0, 0]),
+    ("pd.DataFrame(index=range(3))", [3, 0]),
+    ("pd.DataFrame(np.zeros((1000, 200)))", [1000, 200]),
+    ("pd.Series([1, None], name='s')", [2, 1]),
+    ("pd.DataFrame({'x': pd.Categorical(['a', None])})", [2, 1]),
+    ("pd.DataFrame({'x': pd.array([1, None], dtype='Int64')})", [2, 1]),
+    ("pd.DataFrame({'x': [1, 2]}, index=pd.MultiIndex.from_tuples([(1, 'a'), (2, 'b')]))", [2, 1]),
+    ("pd.DataFrame({'x': pd.period_range('2026-01', periods=2, freq='D')})", [2, 1]),
+    ("pd.DataFrame({'x': pd.to_timedelta(['1 day', None])})", [2, 1]),
+    ("pd.DataFrame({'x': [b'\\xff', 1j]})", [2, 1]),
+    ("pd.DataFrame({'x': [object, pd]})", [2, 1]),
 )
-def test_odd_tables(kernel, need, code, shape):
+
+
+def test_odd_tables(kernel, need):
     need("pandas")
-    cell = kernel.run(f"import pandas as pd, numpy as np\n{code}", timeout=60)
-    assert cell.status == "ok" and cell.text("stderr") == ""
-    table = cell.result[TABLE]
-    assert table["shape"] == shape
-    assert len(table["rows"]) <= 100 and all(len(row) <= 50 for row in table["rows"])
-    assert len(table["columns"]) == min(shape[1], 50) == len(table["dtypes"])
+    kernel.run("import pandas as pd, numpy as np", timeout=60)
+    for code, shape in ODD_TABLES:
+        cell = kernel.run(code)
+        assert cell.status == "ok" and cell.text("stderr") == "", code
+        table = cell.result[TABLE]
+        assert table["shape"] == shape, code
+        assert len(table["rows"]) <= 100 and all(len(row) <= 50 for row in table["rows"])
+        assert len(table["columns"]) == min(shape[1], 50) == len(table["dtypes"])
 
 
 def test_a_large_table_is_quick(kernel, need):
