@@ -35,8 +35,6 @@
 
 #define LINE_MAX_BYTES (512 * 1024 * 1024)
 
-extern char **environ;
-
 struct drive {
         struct cop_loop *loop;
         struct cop_jupyter *jupyter;

@@ -128,7 +128,7 @@ int cop_kernel_adopt_execution(struct cop_kernel *k, const char *msg_id, const s
         int r = execution_new(k, events, userdata, &x, err);
         if (r < 0)
                 return r;
-        strcpy(x->id, msg_id);
+        memcpy(x->id, msg_id, strlen(msg_id) + 1);
         cop_kernel_new_id(k, x->probe_id, sizeof(x->probe_id));
         r = cop_kernel_send(k, COP_CHANNEL_SHELL, "kernel_info_request", x->probe_id, NULL, content, err);
         if (r < 0) {
