@@ -336,7 +336,7 @@ void cop_keep_commands_killed(struct cop_keep *k)
         for (struct cop_command *c = k->commands, *next; c; c = next) {
                 next = c->next;
                 if (c->pid == 0) { /* its SPAWN was answered with an error by cop_keep_calls_fail */
-                        command_free(c);
+                        abandon(c);
                         continue;
                 }
                 if (!c->exited)
