@@ -1,6 +1,6 @@
 /* Build-time program: compiles the rules of seccomp-rules.c with libseccomp and prints the filter as C initialisers.
  *
- * Compiling needs 5 ms and half a megabyte, which would be spent at every start of a sandbox; the result depends on nothing
+ * Compiling takes 5 ms, which would be spent at every start of a sandbox; the result depends on nothing
  * but the architecture.  Names that this libseccomp does not know yet are given by number (since Linux 5.6 new calls have
  * the same number everywhere).
  */
