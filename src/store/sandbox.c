@@ -13,13 +13,16 @@ static const struct cop_column columns[] = {
         C(slot, INT),       C(ttl, I64),         C(expires_at, I64),
         C(created_at, I64), C(started_at, I64),  C(ended_at, I64),
         C(start_time, I64), C(generation, I64),  C(ended_reason, TEXT),
+        C(node_id, ID),     C(pending_node, ID), C(layers, TEXT),
+        C(policy, TEXT),
 };
 #undef C
 static const struct cop_table table = COP_TABLE(struct cop_sandbox_row, columns);
 
 #define SELECT_SANDBOXES                                                                                       \
         "SELECT id, state, name, image_id, image_name, labels, metadata, env, limits, user, workdir, boot_id," \
-        " ended_reason, slot, ttl, expires_at, created_at, started_at, ended_at, start_time, generation"       \
+        " ended_reason, slot, ttl, expires_at, created_at, started_at, ended_at, start_time, generation,"      \
+        " node_id, pending_node, layers, policy"                                                               \
         " FROM sandboxes "
 
 static int name_taken(struct cop_store *s, const char *name, int r, struct cop_error *err)
@@ -37,11 +40,11 @@ int cop_store_sandbox_insert(struct cop_store *s, const struct cop_sandbox_row *
                 "INSERT INTO sandboxes(id, state, name, image_id, image_name, labels, metadata, env, limits, user, "
                 "workdir,"
                 " boot_id, ended_reason, slot, ttl, expires_at, created_at, started_at, ended_at, start_time, "
-                "generation)"
+                "generation, node_id, pending_node, layers, policy)"
                 " VALUES(:id, :state, :name, :image_id, :image_name, :labels, :metadata, :env, :limits, :user, "
                 ":workdir,"
                 " :boot_id, :ended_reason, :slot, :ttl, :expires_at, :created_at, :started_at, :ended_at, :start_time,"
-                " :generation)",
+                " :generation, :node_id, :pending_node, :layers, :policy)",
                 &table, row, err);
 
         return name_taken(s, row->name, r, err);
@@ -129,6 +132,14 @@ int cop_store_sandbox_ended(struct cop_store *s, const char *id, usec_t at, cons
         return cop_store_commit(s, err);
 }
 
+int cop_store_sandbox_set_node(struct cop_store *s, const struct cop_sandbox_row *row, struct cop_error *err)
+{
+        return change(s,
+                      "UPDATE sandboxes SET state = :state, node_id = :node_id, pending_node = :pending_node, layers = :layers"
+                      " WHERE id = :id",
+                      &table, row, row->id, err);
+}
+
 int cop_store_sandbox_update(struct cop_store *s, const struct cop_sandbox_row *row, struct cop_error *err)
 {
         int r = change(s,
@@ -153,7 +164,7 @@ int cop_store_sandbox_get(struct cop_store *s, const char *ref, struct cop_sandb
 
         int r = cop_sql_get(s, SELECT_SANDBOXES "WHERE id = :ref", &cop_sql_args_table, &args, &table, ret, err);
         if (r == 0)
-                r = cop_sql_get(s, SELECT_SANDBOXES "WHERE name = :ref AND state IN ('starting', 'running')",
+                r = cop_sql_get(s, SELECT_SANDBOXES "WHERE name = :ref AND state NOT IN ('ending', 'ended')",
                                 &cop_sql_args_table, &args, &table, ret, err);
         if (r == 0)
                 r = cop_sql_get(s,

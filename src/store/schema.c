@@ -70,9 +70,28 @@ static const char step_1[] =
 static const char step_2[] = "ALTER TABLE sandboxes ADD COLUMN purge INTEGER NOT NULL DEFAULT 0;"
                              "CREATE INDEX sandboxes_purge ON sandboxes(id) WHERE purge > 0;";
 
+/* Nodes outlive the sandbox they were made from.  `layers` of a node: ids of nodes, topmost first, beginning with its own; of
+ * a sandbox: those below its upper directory.  A name belongs to a sandbox until it begins to end, asleep or not. */
+static const char step_3[] =
+        "CREATE TABLE nodes("
+        "  seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, sandbox_id TEXT NOT NULL, parent_id TEXT NOT NULL,"
+        "  kind TEXT NOT NULL, reason TEXT NOT NULL, image_id TEXT NOT NULL, cell_id TEXT NOT NULL, name TEXT,"
+        "  layers TEXT NOT NULL, spec TEXT NOT NULL, created_at INTEGER NOT NULL, pause INTEGER NOT NULL,"
+        "  duration INTEGER NOT NULL, memory_bytes INTEGER NOT NULL, file_bytes INTEGER NOT NULL, files INTEGER NOT NULL) STRICT;"
+        "CREATE UNIQUE INDEX nodes_name ON nodes(name) WHERE name IS NOT NULL;"
+        "CREATE INDEX nodes_sandbox ON nodes(sandbox_id, seq);"
+        "CREATE INDEX nodes_parent ON nodes(parent_id);"
+        "ALTER TABLE sandboxes ADD COLUMN node_id TEXT NOT NULL DEFAULT '';"
+        "ALTER TABLE sandboxes ADD COLUMN pending_node TEXT NOT NULL DEFAULT '';"
+        "ALTER TABLE sandboxes ADD COLUMN layers TEXT;"
+        "ALTER TABLE sandboxes ADD COLUMN policy TEXT;"
+        "DROP INDEX sandboxes_name;"
+        "CREATE UNIQUE INDEX sandboxes_name ON sandboxes(name) WHERE state NOT IN ('ending', 'ended');";
+
 const char *const cop_schema_steps[] = {
         step_1,
         step_2,
+        step_3,
 };
 const unsigned cop_schema_step_count = ELEMENTSOF(cop_schema_steps);
 

@@ -61,13 +61,17 @@ struct cop_image_row **cop_image_rows_free(struct cop_image_row **rows);
 
 struct cop_sandbox_row {
         char id[COP_STORE_ID_MAX];       /* sb_… */
-        char state[COP_STORE_STATE_MAX]; /* "starting", "running", "ending", "ended" */
+        char state[COP_STORE_STATE_MAX]; /* "starting", "running", "suspending", "suspended", "resuming", "ending", "ended" */
         char image_id[COP_STORE_ID_MAX];
+        char node_id[COP_STORE_ID_MAX];      /* the newest state saved of it, or the one it was thawed from; "" = none */
+        char pending_node[COP_STORE_ID_MAX]; /* the node that a suspend or resume under way is about; "" = none */
         char *name;                    /* unique among those starting or running */
         char *image_name;              /* at creation */
         char *labels, *metadata, *env; /* JSON objects */
         char *limits;                  /* JSON object: memory_bytes, cpus, pids, nofile */
         char *user, *workdir;          /* defaults of the image */
+        char *layers;  /* JSON array: ids of the nodes below its upper directory, topmost first; NULL = none */
+        char *policy;  /* JSON object: idle_seconds, checkpoints, persistent, …; NULL = the defaults */
         char *boot_id;                 /* of the host when it started */
         char *ended_reason;
         unsigned slot; /* uid range; unique among those not ended */
@@ -88,7 +92,9 @@ int cop_store_sandbox_ending(struct cop_store *s, const char *id, struct cop_err
  * (cop_store_purge_step). */
 int cop_store_sandbox_ended(struct cop_store *s, const char *id, usec_t at, const char *reason, bool purge,
                             struct cop_error *err);
-/* name, labels, metadata, limits, ttl, expires_at.  name_taken. */
+/* state, node_id, pending_node, layers: the steps of suspend, resume, undo and snapshot. */
+int cop_store_sandbox_set_node(struct cop_store *s, const struct cop_sandbox_row *row, struct cop_error *err);
+/* name, labels, metadata, limits, policy, ttl, expires_at.  name_taken. */
 int cop_store_sandbox_update(struct cop_store *s, const struct cop_sandbox_row *row, struct cop_error *err);
 int cop_store_sandbox_set_generation(struct cop_store *s, const char *id, uint64_t generation, struct cop_error *err);
 /* By id (also ended ones), or by name: the one starting or running, else the one of that name that ended last.
@@ -116,6 +122,42 @@ int cop_store_sandbox_forget(struct cop_store *s, const char *id, struct cop_err
 int cop_store_purge_step(struct cop_store *s, struct cop_error *err);
 struct cop_sandbox_row *cop_sandbox_row_free(struct cop_sandbox_row *row);
 struct cop_sandbox_row **cop_sandbox_rows_free(struct cop_sandbox_row **rows);
+
+/* -- nodes ----------------------------------------------------------------------------------------------------------- */
+
+struct cop_node_row {
+        char id[COP_STORE_ID_MAX];         /* nd_… */
+        char sandbox_id[COP_STORE_ID_MAX]; /* of the sandbox whose state it is; that may be gone */
+        char parent_id[COP_STORE_ID_MAX];  /* "" = a root */
+        char kind[COP_STORE_STATE_MAX];    /* "memory", "files" */
+        char reason[COP_STORE_STATE_MAX];  /* "snapshot", "checkpoint", "suspend", "fork" */
+        char image_id[COP_STORE_ID_MAX];
+        char cell_id[COP_STORE_ID_MAX];    /* the last cell that had ended; "" = none */
+        int64_t seq;                       /* given by the store */
+        char *name;                        /* of a snapshot; unique; NULL = none */
+        char *layers;                      /* JSON array of node ids, topmost first, its own included */
+        char *spec;                        /* JSON: what a sandbox made from it needs: contexts, limits, env, … */
+        usec_t created_at;
+        usec_t pause, duration;            /* how long the source stood still, and the whole of it */
+        uint64_t memory_bytes, file_bytes, files; /* its own */
+};
+/* The row is what makes a node visible: insert it once its files are synced.  name_taken. */
+int cop_store_node_insert(struct cop_store *s, struct cop_node_row *row /* seq is set */, struct cop_error *err);
+/* By id or name; node_not_found. */
+int cop_store_node_get(struct cop_store *s, const char *ref, struct cop_node_row **ret, struct cop_error *err);
+struct cop_node_filter {
+        const char *sandbox_id; /* NULL = any */
+        const char *reason;     /* NULL = any */
+        bool named;             /* only snapshots with a name */
+};
+/* In order of seq. */
+int cop_store_node_list(struct cop_store *s, const struct cop_node_filter *f, struct cop_node_row ***ret, struct cop_error *err);
+int cop_store_node_set_name(struct cop_store *s, const char *id, const char *name, struct cop_error *err);
+/* 1 when a sandbox that has not ended or a node other than itself has it as parent, head or layer. */
+int cop_store_node_in_use(struct cop_store *s, const char *id, struct cop_error *err);
+int cop_store_node_delete(struct cop_store *s, const char *id, struct cop_error *err);
+struct cop_node_row *cop_node_row_free(struct cop_node_row *row);
+struct cop_node_row **cop_node_rows_free(struct cop_node_row **rows);
 
 /* -- contexts ------------------------------------------------------------------------------------------------------ */
 
@@ -275,6 +317,7 @@ struct cop_token_row **cop_token_rows_free(struct cop_token_row **rows);
         struct cop_semicolon_eater
 COP_STORE_CLEANUP(image);
 COP_STORE_CLEANUP(sandbox);
+COP_STORE_CLEANUP(node);
 COP_STORE_CLEANUP(context);
 COP_STORE_CLEANUP(cell);
 COP_STORE_CLEANUP(command);

@@ -1,0 +1,103 @@
+#include "store/sql.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define C(field, kind) COP_COLUMN(struct cop_node_row, field, kind)
+static const struct cop_column columns[] = {
+        C(id, ID),          C(sandbox_id, ID), C(parent_id, ID),      C(kind, ID),        C(reason, ID),     C(image_id, ID),
+        C(cell_id, ID),     C(seq, I64),       C(name, TEXT),         C(layers, TEXT),    C(spec, TEXT),     C(created_at, I64),
+        C(pause, I64),      C(duration, I64),  C(memory_bytes, I64),  C(file_bytes, I64), C(files, I64),
+};
+#undef C
+static const struct cop_table table = COP_TABLE(struct cop_node_row, columns);
+
+static int name_taken(const char *name, int r, struct cop_error *err)
+{
+        if (r == -EEXIST && name)
+                return cop_error_set(err, EEXIST, COP_ERR_name_taken,
+                                     "a snapshot is already named \"%s\"; choose another name or remove it", name);
+        return r < 0 ? r : 0;
+}
+
+int cop_store_node_insert(struct cop_store *s, struct cop_node_row *row, struct cop_error *err)
+{
+        int r = cop_sql_exec(
+                s,
+                "INSERT INTO nodes(id, sandbox_id, parent_id, kind, reason, image_id, cell_id, name, layers, spec, created_at,"
+                " pause, duration, memory_bytes, file_bytes, files)"
+                " VALUES(:id, :sandbox_id, :parent_id, :kind, :reason, :image_id, :cell_id, :name, :layers, :spec, :created_at,"
+                " :pause, :duration, :memory_bytes, :file_bytes, :files)",
+                &table, row, err);
+
+        if (r < 0)
+                return name_taken(row->name, r, err);
+        row->seq = sqlite3_last_insert_rowid(s->db);
+        return 0;
+}
+
+int cop_store_node_get(struct cop_store *s, const char *ref, struct cop_node_row **ret, struct cop_error *err)
+{
+        struct cop_sql_args args = {.ref = ref};
+        int r = cop_sql_get(s, "SELECT * FROM nodes WHERE id = :ref OR name = :ref", &cop_sql_args_table, &args, &table, ret, err);
+
+        if (r == 0)
+                return cop_error_set(err, ENOENT, COP_ERR_node_not_found,
+                                     "no snapshot or node \"%.100s\"; `coppice snapshot ls` and `coppice log SANDBOX` show them", ref);
+        return r < 0 ? r : 0;
+}
+
+int cop_store_node_list(struct cop_store *s, const struct cop_node_filter *f, struct cop_node_row ***ret, struct cop_error *err)
+{
+        struct cop_sql_args args = {.id = f->sandbox_id, .text = f->reason, .a = f->named};
+        int r = cop_sql_query(s,
+                              "SELECT * FROM nodes WHERE (:id IS NULL OR sandbox_id = :id) AND (:text IS NULL OR reason = :text)"
+                              " AND (:a = 0 OR name IS NOT NULL) ORDER BY seq",
+                              &cop_sql_args_table, &args, &table, ret, err);
+
+        return r < 0 ? r : 0;
+}
+
+int cop_store_node_set_name(struct cop_store *s, const char *id, const char *name, struct cop_error *err)
+{
+        struct cop_sql_args args = {.id = id, .text = name};
+        int r = cop_sql_exec(s, "UPDATE nodes SET name = :text, reason = 'snapshot' WHERE id = :id", &cop_sql_args_table, &args, err);
+
+        if (r == 0)
+                return cop_error_set(err, ENOENT, COP_ERR_node_not_found, "no node \"%.100s\"", id);
+        return name_taken(name, r, err);
+}
+
+/* Layers are told by the text of their ids, which have a fixed form, so that a search in the JSON cannot be wrong. */
+int cop_store_node_in_use(struct cop_store *s, const char *id, struct cop_error *err)
+{
+        struct cop_sql_args args = {.id = id};
+        int64_t count = 0;
+        int r = cop_sql_number(s,
+                               "SELECT (SELECT count(*) FROM sandboxes WHERE state <> 'ended' AND"
+                               "  (node_id = :id OR pending_node = :id OR instr(coalesce(layers, ''), :id) > 0))"
+                               " + (SELECT count(*) FROM nodes WHERE id <> :id AND (parent_id = :id OR instr(layers, :id) > 0))",
+                               &cop_sql_args_table, &args, &count, err);
+
+        return r < 0 ? r : count > 0;
+}
+
+int cop_store_node_delete(struct cop_store *s, const char *id, struct cop_error *err)
+{
+        struct cop_sql_args args = {.id = id};
+        int r = cop_sql_exec(s, "DELETE FROM nodes WHERE id = :id", &cop_sql_args_table, &args, err);
+
+        if (r == 0)
+                return cop_error_set(err, ENOENT, COP_ERR_node_not_found, "no node \"%.100s\"", id);
+        return r < 0 ? r : 0;
+}
+
+struct cop_node_row *cop_node_row_free(struct cop_node_row *row)
+{
+        return cop_sql_row_free(&table, row);
+}
+
+struct cop_node_row **cop_node_rows_free(struct cop_node_row **rows)
+{
+        return cop_sql_rows_free(&table, (void **)rows);
+}
