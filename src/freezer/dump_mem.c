@@ -51,10 +51,10 @@ static int list_add(struct img_extent **list, size_t *count, size_t *allocated, 
                 uint64_t bytes = (uint64_t)last->pages * IMG_PAGE;
                 /* Pages from an ancestor join when contiguous there; new ones up to what one buffer holds, since a
                  * checksum covers one extent. */
-                if (last->address + bytes == e.address && last->source == e.source &&
-                    (e.source == IMG_NONE ? bytes + (uint64_t)e.pages * IMG_PAGE <= COP_COPY_SIZE : last->offset + bytes == e.offset)) {
+                if (last->address + bytes == e.address && last->source == e.source && last->checksum != COP_COPY_ALIGNED &&
+                    e.checksum != COP_COPY_ALIGNED && (e.source == IMG_NONE ? bytes + (uint64_t)e.pages * IMG_PAGE <= COP_COPY_SIZE : last->offset + bytes == e.offset)) {
                         last->pages += e.pages;
-                        last->checksum = 0;
+                        last->checksum = 0; /* of an ancestor's extents only whole ones can be verified */
                         return 0;
                 }
         }
@@ -84,8 +84,10 @@ static int add_new(struct area_state *s, uint64_t start, uint64_t end, bool patc
         int r = 0;
 
         for (uint64_t at = start; r == 0 && at < end;) {
-                uint64_t n = MIN_OF(end - at, COP_COPY_SIZE);
-                struct img_extent e = {.address = at, .pages = (uint32_t)(n / IMG_PAGE), .source = IMG_NONE};
+                bool aligned;
+                uint64_t n = cop_run_piece(start, end, at, &aligned);
+                struct img_extent e = {.address = at, .pages = (uint32_t)(n / IMG_PAGE), .source = IMG_NONE,
+                                       .checksum = aligned ? COP_COPY_ALIGNED : 0};
                 r = patch ? add_patch(s, e) : add_extent(s, e);
                 at += n;
         }

@@ -100,7 +100,8 @@ struct cop_thaw_result {
         struct cop_watch *watch; /* owned by the caller; NULL: nothing to watch */
         uint32_t processes, threads;
         usec_t total;
-        usec_t stage[8]; /* open, fork, objects, processes, memory, seize, registers, detach */
+        usec_t stage[8]; /* open, fork, -, -, rebuild, seize, registers, detach */
+        usec_t mark[8];  /* within rebuild, realtime: start, setup, objects, tree, descriptors, ready, table */
 };
 
 /* Errors: image_damaged, image_mismatch, start_failed (names what could not be rebuilt), no_memory.  On error nothing of

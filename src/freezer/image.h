@@ -316,6 +316,8 @@ struct img_ref cop_image_put(struct cop_image_writer *w, const void *data, size_
 struct img_ref cop_image_puts(struct cop_image_writer *w, const char *s); /* NULL as "" */
 /* Appends n bytes (whole pages) to the page file; *ret_offset is where they went. */
 int cop_image_write_pages(struct cop_image_writer *w, const void *data, size_t n, uint64_t *ret_offset, struct cop_error *err);
+/* Leaves a hole, if need be, so that the next pages lie at an offset congruent to `address` modulo `size`. */
+void cop_image_align_pages(struct cop_image_writer *w, uint64_t address, uint64_t size);
 int cop_image_pages_fd(const struct cop_image_writer *w);
 /* The source number of an ancestor's page file (links it into the folder), or negative errno. */
 int cop_image_add_source(struct cop_image_writer *w, const char *id, uint64_t size, int from_dir_fd, struct cop_error *err);

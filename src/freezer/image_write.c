@@ -169,6 +169,11 @@ int cop_image_write_pages(struct cop_image_writer *w, const void *data, size_t n
         return 0;
 }
 
+void cop_image_align_pages(struct cop_image_writer *w, uint64_t address, uint64_t size)
+{
+        w->pages_size += (address - w->pages_size) & (size - 1);
+}
+
 int cop_image_pages_fd(const struct cop_image_writer *w)
 {
         return w->pages_fd;

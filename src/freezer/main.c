@@ -313,10 +313,13 @@ static int command_thaw(const struct options *o)
         req.namespaces.user_fd = user_fd;
         if (cop_thaw(&req, &res, &err) < 0)
                 return complain(&err);
-        printf("thawed: root=%d processes=%u threads=%u total_us=%llu open=%llu fork=%llu rebuild=%llu seize=%llu registers=%llu go=%llu\n",
+        printf("thawed: root=%d processes=%u threads=%u total_us=%llu open=%llu fork=%llu rebuild=%llu seize=%llu registers=%llu go=%llu setup=%llu objects=%llu tree=%llu fds=%llu ready=%llu table=%llu\n",
                res.root, res.processes, res.threads, (unsigned long long)res.total, (unsigned long long)res.stage[0],
                (unsigned long long)res.stage[1], (unsigned long long)res.stage[4], (unsigned long long)res.stage[5],
-               (unsigned long long)res.stage[6], (unsigned long long)res.stage[7]);
+               (unsigned long long)res.stage[6], (unsigned long long)res.stage[7], (unsigned long long)(res.mark[1] - res.mark[0]),
+               (unsigned long long)(res.mark[2] - res.mark[1]), (unsigned long long)(res.mark[3] - res.mark[2]),
+               (unsigned long long)(res.mark[4] - res.mark[3]), (unsigned long long)(res.mark[5] - res.mark[4]),
+               (unsigned long long)(res.mark[6] - res.mark[5]));
         fflush(stdout);
         write_pid(o->pidfile, res.root);
         return supervise(&res);

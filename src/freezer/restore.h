@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include <time.h>
 
 #include "base/err.h"
 #include "freezer/freezer.h"
@@ -28,6 +29,7 @@ struct cop_restore_shared {
         uint32_t failed;  /* an error was written */
         uint32_t root_pid; /* as the engine sees it */
         struct cop_error error;
+        uint64_t mark[8]; /* monotonic usec of the engine's clock when the last process passed a stage */
         /* per process, by index: where its trampoline lies */
         struct cop_restore_place {
                 uint64_t region, region_size;
@@ -65,6 +67,15 @@ int cop_restore_move_high(const struct cop_restore *r, int fd);
 int cop_restore_sockets(struct cop_restore *r, struct cop_error *err);
 /* restore_mem.c: builds the table and jumps; returns only on error. */
 int cop_restore_memory(struct cop_restore *r, struct cop_error *err);
+
+enum { COP_MARK_START, COP_MARK_SETUP, COP_MARK_OBJECTS, COP_MARK_TREE, COP_MARK_FDS, COP_MARK_READY, COP_MARK_TABLE };
+static inline void cop_restore_mark(struct cop_restore *r, int which)
+{
+        struct timespec ts;
+
+        clock_gettime(CLOCK_REALTIME, &ts); /* the same in every time namespace */
+        r->shared->mark[which] = (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
+}
 
 static inline const char *cop_restore_string(const struct cop_restore *r, const struct img_ref *ref)
 {

@@ -185,10 +185,28 @@ struct copies {
         size_t total;
 };
 
+/* Short runs of memory that will be written soon are cheaper to copy now; what cannot be written is mapped in any case. */
 static bool mapped(const struct cop_restore *r, const struct img_vma *v, const struct img_extent *e)
 {
-        return v->file == IMG_NONE && e->pages >= COP_RUN_LONG && !(v->flags & (IMG_VMA_GROWSDOWN | IMG_VMA_LOCKED)) &&
-               !(r->request->flags & COP_THAW_COPY);
+        if (v->flags & (IMG_VMA_GROWSDOWN | IMG_VMA_LOCKED | IMG_VMA_SHARED) || r->request->flags & COP_THAW_COPY)
+                return false;
+        return !(v->flags & IMG_VMA_WRITE) || (v->file == IMG_NONE && e->pages >= COP_RUN_LONG);
+}
+
+/* Extents that continue each other, in memory and in the page file, are mapped with one call. */
+static uint32_t join_extents(const struct cop_restore *r, const struct img_vma *v, uint32_t k, struct img_extent *ret)
+{
+        struct img_extent run = *IMG_RECORD(r->image, IMG_EXTENTS, img_extent, v->first_extent + k);
+
+        for (k++; k < v->extents; k++) {
+                const struct img_extent *e = IMG_RECORD(r->image, IMG_EXTENTS, img_extent, v->first_extent + k);
+                uint64_t bytes = (uint64_t)run.pages * IMG_PAGE;
+                if (e->source != run.source || e->address != run.address + bytes || e->offset != run.offset + bytes)
+                        break;
+                run.pages += e->pages;
+        }
+        *ret = run;
+        return k;
 }
 
 static void map_area(struct cop_restore *r, struct region *g, const struct img_vma *v, int prot)
@@ -205,9 +223,10 @@ static void map_area(struct cop_restore *r, struct region *g, const struct img_v
         else
                 fd = r->objects[v->file];
         /* One extent that covers the area makes the anonymous mapping below it unnecessary. */
-        if (v->extents == 1) {
-                const struct img_extent *e = IMG_RECORD(r->image, IMG_EXTENTS, img_extent, v->first_extent);
-                if (e->address == v->start && (uint64_t)e->pages * IMG_PAGE == length && mapped(r, v, e))
+        if (v->extents > 0) {
+                struct img_extent e;
+                join_extents(r, v, 0, &e);
+                if (e.address == v->start && (uint64_t)e.pages * IMG_PAGE == length && mapped(r, v, &e))
                         return;
         }
         struct cop_op *op = add(g, &g->main, COP_OP_EXPECT, SYS_mmap, v->start, length, (uint64_t)prot, (uint64_t)flags, (uint64_t)(int64_t)fd,
@@ -217,15 +236,16 @@ static void map_area(struct cop_restore *r, struct region *g, const struct img_v
 
 static void map_extents(struct cop_restore *r, struct region *g, const struct img_vma *v, int prot, struct copies *c)
 {
-        for (uint32_t k = 0; k < v->extents; k++) {
-                const struct img_extent *e = IMG_RECORD(r->image, IMG_EXTENTS, img_extent, v->first_extent + k);
-                if (!mapped(r, v, e)) {
-                        c->list[c->total++] = *e;
+        for (uint32_t k = 0; k < v->extents;) {
+                struct img_extent e;
+                k = join_extents(r, v, k, &e);
+                if (!mapped(r, v, &e)) {
+                        c->list[c->total++] = e;
                         continue;
                 }
-                struct cop_op *op = add(g, &g->main, COP_OP_EXPECT, SYS_mmap, e->address, (uint64_t)e->pages * IMG_PAGE, (uint64_t)prot,
-                                        MAP_FIXED | MAP_PRIVATE | MAP_NORESERVE, (uint64_t)r->sources[e->source], e->offset);
-                op->expect = (int64_t)e->address;
+                struct cop_op *op = add(g, &g->main, COP_OP_EXPECT, SYS_mmap, e.address, (uint64_t)e.pages * IMG_PAGE, (uint64_t)prot,
+                                        MAP_FIXED | MAP_PRIVATE | MAP_NORESERVE, (uint64_t)r->sources[e.source], e.offset);
+                op->expect = (int64_t)e.address;
         }
         for (uint32_t k = 0; k < v->patches; k++)
                 c->list[c->total++] = *IMG_RECORD(r->image, IMG_EXTENTS, img_extent, v->first_patch + k);
@@ -233,9 +253,12 @@ static void map_extents(struct cop_restore *r, struct region *g, const struct im
 
 static bool copies_into(const struct cop_restore *r, const struct img_vma *v)
 {
-        for (uint32_t k = 0; k < v->extents; k++)
-                if (!mapped(r, v, IMG_RECORD(r->image, IMG_EXTENTS, img_extent, v->first_extent + k)))
+        for (uint32_t k = 0; k < v->extents;) {
+                struct img_extent e;
+                k = join_extents(r, v, k, &e);
+                if (!mapped(r, v, &e))
                         return true;
+        }
         return v->patches > 0;
 }
 
@@ -340,8 +363,11 @@ static void add_watch(struct cop_restore *r, struct region *g, const struct img_
         for (uint32_t i = 0; ranges && i < p->vmas; i++) {
                 const struct img_vma *v = IMG_RECORD(r->image, IMG_VMAS, img_vma, p->first_vma + i);
                 bool any = false;
-                for (uint32_t k = 0; k < v->extents && !any; k++)
-                        any = mapped(r, v, IMG_RECORD(r->image, IMG_EXTENTS, img_extent, v->first_extent + k));
+                for (uint32_t k = 0; k < v->extents && !any && v->file == IMG_NONE;) {
+                        struct img_extent e;
+                        k = join_extents(r, v, k, &e);
+                        any = mapped(r, v, &e);
+                }
                 if (any)
                         ranges[n++] = (struct cop_watch_range){v->start, v->end};
         }
@@ -576,5 +602,6 @@ int cop_restore_memory(struct cop_restore *r, struct cop_error *err)
         add(&g, &g.main, COP_OP_PARK, 0, 0, 0, 0, 0, 0, 0);
         if (g.full)
                 return cop_error_set(err, ENOSPC, COP_ERR_internal, "the restore table of process %d is too small", p->pid);
+        cop_restore_mark(r, COP_MARK_TABLE);
         jump(&g, (r->shared_size + 4095) & ~4095UL);
 }

@@ -331,16 +331,19 @@ static int run_stub(struct cop_restore *r, uint32_t index, pid_t born_sid, struc
                 ret = fork_orphans(r, index, err);
         if (ret == 0)
                 ret = barrier(r, BARRIER_TREE, err);
+        cop_restore_mark(r, COP_MARK_TREE);
         if (ret == 0)
                 ret = join_groups(r, p, err);
         await_zombies(r, index);
         if (ret == 0)
                 ret = cop_restore_descriptors(r, err);
+        cop_restore_mark(r, COP_MARK_FDS);
         if (ret == 0)
                 ret = restore_identity(r, p, err);
         /* From here on nobody needs another's descriptors or pids. */
         if (ret == 0)
                 ret = barrier(r, BARRIER_READY, err);
+        cop_restore_mark(r, COP_MARK_READY);
         if (ret == 0)
                 ret = cop_restore_memory(r, err);
         return ret;
@@ -414,15 +417,18 @@ __attribute__((noreturn)) static void first_process(struct cop_restore *r)
         struct cop_error err = COP_ERROR_NULL;
         int ret = 0;
 
+        cop_restore_mark(r, COP_MARK_START);
         start_names(r);
         if (r->request->setup)
                 ret = r->request->setup(r->request->userdata, &err);
+        cop_restore_mark(r, COP_MARK_SETUP);
         if (ret == 0)
                 ret = move_descriptors(r, &err);
         if (ret == 0)
                 ret = cop_restore_objects(r, &err);
         if (ret < 0)
                 report_and_exit(r, &err);
+        cop_restore_mark(r, COP_MARK_OBJECTS);
         become(r, 0, 0);
 }
 

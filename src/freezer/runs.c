@@ -7,6 +7,16 @@
 
 #include "base/cleanup.h"
 
+uint64_t cop_run_piece(uint64_t run_start, uint64_t run_end, uint64_t at, bool *ret_aligned)
+{
+        uint64_t first = (run_start + COP_COPY_SIZE - 1) & ~(COP_COPY_SIZE - 1);
+
+        *ret_aligned = first + COP_COPY_SIZE <= run_end;
+        if (!*ret_aligned)
+                return MIN_OF(run_end - at, COP_COPY_SIZE);
+        return MIN_OF(run_end, (at + COP_COPY_SIZE) & ~(COP_COPY_SIZE - 1)) - at;
+}
+
 int cop_runs_add(struct cop_runs *r, uint64_t start, uint64_t end, bool written)
 {
         if (r->count > 0 && r->list[r->count - 1].end == start && r->list[r->count - 1].written == written) {
@@ -92,6 +102,8 @@ int cop_page_copy_flush(struct cop_page_copy *c, struct cop_error *err)
         r = read_pieces(c);
         if (r < 0)
                 return cop_error_errno(err, -r, "reading memory of pid %d (%s) at %p", c->proc->nspid, c->proc->comm, c->remote[0].iov_base);
+        if (c->aligned)
+                cop_image_align_pages(c->writer, (uintptr_t)c->remote[0].iov_base, COP_COPY_SIZE);
         r = cop_image_write_pages(c->writer, c->buffer, c->bytes, &offset, err);
         if (r < 0)
                 return r;
@@ -106,6 +118,7 @@ int cop_page_copy_flush(struct cop_page_copy *c, struct cop_error *err)
         }
         c->pages += c->bytes / IMG_PAGE;
         c->count = c->bytes = 0;
+        c->aligned = false;
         return 0;
 }
 
@@ -116,12 +129,14 @@ int cop_page_copy_push(struct cop_page_copy *c, uint32_t extent, struct cop_erro
         if (!e)
                 return cop_error_errno(err, ENOMEM, "writing pages");
         size_t n = (size_t)e->pages * IMG_PAGE;
-        if (c->count == COP_COPY_IOVS || c->bytes + n > COP_COPY_SIZE) {
+        bool aligned = e->checksum == COP_COPY_ALIGNED;
+        if (c->count == COP_COPY_IOVS || c->bytes + n > COP_COPY_SIZE || aligned || c->aligned) {
                 int r = cop_page_copy_flush(c, err);
                 if (r < 0)
                         return r;
                 e = extent_at(c, extent);
         }
+        c->aligned = aligned;
         c->remote[c->count] = (struct iovec){.iov_base = (void *)(uintptr_t)e->address, .iov_len = n};
         c->extent[c->count++] = extent;
         c->bytes += n;

@@ -20,12 +20,18 @@ struct cop_runs {
         size_t count, allocated;
 };
 
+/* Length of the next piece of a run that begins at `at`: up to a border of COP_COPY_SIZE when the run is long enough to
+ * hold a whole one; *ret_aligned tells whether it is to be placed so. */
+uint64_t cop_run_piece(uint64_t run_start, uint64_t run_end, uint64_t at, bool *ret_aligned);
 int cop_runs_add(struct cop_runs *r, uint64_t start, uint64_t end, bool written);
 /* Adds the private pages of [start, end) that are not of a file and not zero.  With protect, pages that were written are
  * write-protected again in the same step (areas under a tracker only: others are skipped by the kernel then). */
 int cop_runs_scan(struct cop_runs *r, int pagemap_fd, uint64_t start, uint64_t end, bool protect, bool written_only);
 
-#define COP_COPY_SIZE (1UL << 20)
+/* A huge page: page files hold long runs in such pieces, at offsets that match their addresses modulo this, so that the
+ * page cache keeps each in one folio and a thaw maps it with one entry. */
+#define COP_COPY_SIZE (2UL << 20)
+#define COP_COPY_ALIGNED 1ULL /* in the checksum of an extent still to be written: keep the congruence */
 #define COP_COPY_IOVS 256
 
 /* Copies pages of one process in batches: push extents (address and pages filled; at most COP_COPY_SIZE each), flush at
@@ -38,6 +44,7 @@ struct cop_page_copy {
         struct iovec remote[COP_COPY_IOVS];
         uint32_t extent[COP_COPY_IOVS];
         size_t count, bytes;
+        bool aligned; /* what waits is one aligned piece */
         uint64_t pages; /* written so far */
         bool may_vanish; /* the process runs: pages that are gone meanwhile are no error (written as zeros) */
 };

@@ -382,6 +382,7 @@ int cop_thaw(const struct cop_thaw_request *request, struct cop_thaw_result *ret
                 res.processes = t.image->count[IMG_PROCS];
                 res.threads = t.image->count[IMG_THREADS];
                 STAGE(7);
+                memcpy(res.mark, t.restore.shared->mark, sizeof(res.mark));
                 res.total = last - begin;
                 *ret = res;
         } else if (t.restore.shared)

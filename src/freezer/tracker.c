@@ -240,14 +240,17 @@ static int copy_runs(struct cop_dump *d, struct cop_tracked *t, const struct cop
         int r = 0;
 
         for (size_t i = 0; i < runs->count; i++)
-                max += (runs->list[i].end - runs->list[i].start) / COP_COPY_SIZE + 1;
+                max += (runs->list[i].end - runs->list[i].start) / COP_COPY_SIZE + 2;
         _cleanup_free_ struct img_extent *fresh = calloc(max + 1, sizeof(*fresh));
         if (!c || !fresh)
                 return cop_error_errno(err, ENOMEM, "copying pages");
         *c = (struct cop_page_copy){.writer = d->writer, .proc = p, .buffer = d->buffer, .array = fresh, .may_vanish = true};
         for (size_t i = 0; i < runs->count; i++)
-                for (uint64_t at = runs->list[i].start; at < runs->list[i].end; at += COP_COPY_SIZE)
-                        fresh[n++] = (struct img_extent){.address = at, .pages = (uint32_t)(MIN_OF(COP_COPY_SIZE, runs->list[i].end - at) / IMG_PAGE)};
+                for (uint64_t at = runs->list[i].start, step; at < runs->list[i].end; at += step) {
+                        bool aligned;
+                        step = cop_run_piece(runs->list[i].start, runs->list[i].end, at, &aligned);
+                        fresh[n++] = (struct img_extent){.address = at, .pages = (uint32_t)(step / IMG_PAGE), .checksum = aligned ? COP_COPY_ALIGNED : 0};
+                }
         for (int pass = 0; pass < 2 && r == 0; pass++) { /* short runs lie together, as in dump_mem.c */
                 for (uint32_t i = 0; i < n && r == 0; i++)
                         if ((fresh[i].pages >= COP_RUN_LONG) == (pass == 1))
