@@ -211,7 +211,8 @@ static void measure(struct client *c, const char *label, const char *name, const
                 cell(c, code, NULL);
         for (size_t i = 0; i < n; i++) {
                 ms[i] = cell(c, code, &got);
-                if (got != lines) {
+                /* Without prints there may be a warning of the kernel's own. */
+                if (lines && got != lines) {
                         fprintf(stderr, "cell-bare: %zu lines instead of %zu\n", got, lines);
                         exit(1);
                 }

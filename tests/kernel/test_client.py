@@ -143,6 +143,12 @@ def test_nothing_leaks_into_the_namespace(kernel):
     assert kernel.run("[n for n in dir() if 'coppice' in n]").result["text/plain"] == "[]"
 
 
+def test_no_warning_after_a_thousand_results(kernel):
+    for i in range(1010):
+        cell = kernel.run("1")
+        assert cell.outputs[0]["kind"] == "result" and len(cell.outputs) == 1, i
+
+
 def test_an_object_that_cannot_be_shown(kernel):
     cell = kernel.run("class A:\n    def __repr__(self): 1/0\nA()")
     assert cell.status == "ok" and not cell.error and "ZeroDivisionError" in cell.text("stderr")

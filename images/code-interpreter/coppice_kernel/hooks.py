@@ -72,8 +72,9 @@ def install_tracebacks(shell):
 
 
 def install_filters(shell):
-    """Warnings that speak of a terminal nobody has."""
+    """Warnings that speak of a terminal nobody has, or of what is no fault of the cell."""
     warnings.filterwarnings("ignore", message="To exit: use 'exit'", category=UserWarning)
+    warnings.filterwarnings("ignore", message="Output cache limit", category=UserWarning)
     warnings.filterwarnings("ignore", message=".*is non-interactive, and thus cannot be shown", category=UserWarning)
 
 
