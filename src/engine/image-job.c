@@ -16,6 +16,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/child.h"
 #include "base/fs.h"
@@ -23,6 +24,7 @@
 #include "base/utf8.h"
 
 #define LINE_MAX_BYTES (64u << 10)
+#define LOG_MAX_BYTES (8 << 20)
 #define KILL_AFTER (10 * USEC_PER_SEC)
 #define JOBS_MAX 4
 
@@ -156,6 +158,14 @@ static void on_out(struct cop_source *s, int fd, uint32_t revents, void *userdat
 
 static void on_child(struct cop_source *s, const siginfo_t *si, void *userdata);
 
+static void shorten_log(int fd)
+{
+        struct stat st;
+
+        if (fstat(fd, &st) == 0 && st.st_size > LOG_MAX_BYTES && ftruncate(fd, 0) < 0)
+                cop_log_debug("image.log: %s", strerror(errno));
+}
+
 static int spawn(struct cop_image_job *j, const char *const *argv, struct cop_error *err)
 {
         _cleanup_close_ int log_fd = -EBADF, write_fd = -EBADF;
@@ -166,6 +176,9 @@ static int spawn(struct cop_image_job *j, const char *const *argv, struct cop_er
         log_fd = r < 0 ? r : open(log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
         if (log_fd < 0)
                 return cop_error_errno(err, errno, "opening %s", log_path);
+        /* One build's words are worth keeping, not those of all that ever were. */
+        if (!j->next)
+                shorten_log(log_fd);
         if (pipe2(fds, O_CLOEXEC) < 0)
                 return cop_error_errno(err, errno, "pipe");
         j->out_fd = fds[0];

@@ -73,6 +73,27 @@ static void start_child(struct cop_trash *t)
                 free(names[i]);
 }
 
+static void on_direct_child(struct cop_source *s, const siginfo_t *si, void *userdata)
+{
+        cop_source_free(s);
+}
+
+/* Where it lies, when it cannot be moved: the trash is on another disk, or this one is so full that a folder cannot take
+ * another name. */
+static void remove_in_place(struct cop_engine *e, const char *path)
+{
+        const char *argv[] = {"rm", "-rf", "--one-file-system", "--", path, NULL};
+        const struct cop_child_spec spec = {.path = "/bin/rm", .argv = argv, .new_session = true};
+        struct cop_error err;
+        pid_t pid;
+
+        int r = cop_child_spawn(&spec, &pid, &err);
+        if (r == 0)
+                r = cop_loop_add_child(e->loop, pid, on_direct_child, NULL, NULL, &err);
+        if (r < 0)
+                cop_log_warning("removing %s: %s", path, err.message);
+}
+
 void cop_trash_add(struct cop_engine *e, const char *path)
 {
         char target[4200], name[40];
@@ -81,7 +102,7 @@ void cop_trash_add(struct cop_engine *e, const char *path)
                 return;
         if (rename(path, target) < 0) {
                 if (errno != ENOENT)
-                        cop_log_warning("%s could not be moved into trash: %s", path, strerror(errno));
+                        remove_in_place(e, path);
                 return;
         }
         if (e->trash->child)
