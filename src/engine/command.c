@@ -11,7 +11,7 @@
  * stream, and once at the end for the row.  What a result keeps is bounded by output_max.
  *
  * A command that ended stays known to the keeper (EVENT_EOF may come much later, and its process group can still be
- * killed) until COP_COMMAND_ENDED_KEEP newer ones have ended.
+ * killed) until ENDED_KEEP newer ones have ended.
  *
  * A command that cannot be started is one that ended: 127 when there is no such program, 126 when it cannot be executed,
  * with the reason on stderr, as a shell would.  A wrong folder or user is an error of the request.
@@ -35,8 +35,9 @@
 #define START_DEADLINE (60 * USEC_PER_SEC)
 #define SIGNAL_DEADLINE (30 * USEC_PER_SEC)
 #define DEFAULT_TIMEOUT (30 * USEC_PER_SEC)
-#define ENDED_KEEP 64       /* ended commands that the keeper still knows, per sandbox */
-#define ENDED_KEEP_OPEN 256 /* and with those whose output is still held open */
+#define ENDED_KEEP 64            /* ended commands that the keeper still knows, per sandbox */
+#define ENDED_KEEP_OPEN 256      /* and with those whose output is still held open */
+#define LOGS_KEEP (256ULL << 20) /* bytes of logs of ended commands kept on disk, per sandbox */
 #define OUTPUT_LEAST (1u << 10)
 #define OUTPUT_MOST (64u << 20)
 #define DATA_SLACK (256ULL << 20) /* as for kernels: RLIMIT_DATA over the memory limit */
@@ -107,24 +108,30 @@ static void ask_signal(struct cop_command *c, int signo, bool group, cop_keeper_
 
 static void forget(struct cop_sandbox *sb, const char *id)
 {
+        char name[COP_ID_MAX + 8];
         struct cop_msg m;
 
         cop_msg_init(&m, COP_WIRE_FORGET, 0);
         cop_msg_add_str(&m, COP_TAG_KEY, id);
         cop_keeper_call(sb->keeper, &m, SIGNAL_DEADLINE, ignore_reply, NULL);
+        /* From now on the row answers for it: what a result kept of the output. */
+        if (cop_path_format(name, sizeof(name), "%s.log", id) == 0)
+                unlinkat(sb->logs_fd, name, 0);
 }
 
-/* The list is newest first. */
+/* The list is newest first; the newest that ended stays whatever its size. */
 static void forget_old(struct cop_sandbox *sb)
 {
         unsigned ended = 0;
+        uint64_t bytes = 0;
 
         for (struct cop_command *c = sb->commands, *next; c; c = next) {
                 next = c->next;
                 if (!c->exited)
                         continue;
                 ended++;
-                if (ended > ENDED_KEEP_OPEN || (ended > ENDED_KEEP && c->eof)) {
+                bytes += c->row->log_bytes;
+                if (ended > ENDED_KEEP_OPEN || (ended > ENDED_KEEP && c->eof) || (ended > 1 && bytes > LOGS_KEEP)) {
                         forget(sb, c->row->id);
                         command_free(c);
                 }
@@ -440,10 +447,10 @@ static int make_stdin(const void *data, size_t n, struct cop_error *err)
 static char *make_spec(const struct cop_exec_params *p)
 {
         usec_t timeout = p->timeout == 0 ? DEFAULT_TIMEOUT : p->timeout == USEC_INFINITY ? 0 : p->timeout;
-        _cleanup_json_ json_t *spec =
-                json_pack("{s:f, s:I, s:s}", "timeout_seconds", (double)timeout / 1e6, "output_max",
-                          (json_int_t)(p->output_max ? p->output_max : COP_COMMAND_OUTPUT_MAX), "on_disconnect",
-                          p->kill_on_disconnect ? "kill" : "continue");
+        json_t *limit = timeout ? json_real((double)timeout / 1e6) : json_null();
+        _cleanup_json_ json_t *spec = json_pack("{s:o, s:I, s:s}", "timeout_seconds", limit, "output_max",
+                                                (json_int_t)(p->output_max ? p->output_max : COP_COMMAND_OUTPUT_MAX),
+                                                "on_disconnect", p->kill_on_disconnect ? "kill" : "continue");
 
         if (p->command)
                 json_object_set_new(spec, "command", cop_json_foreign_string(p->command, strlen(p->command)));

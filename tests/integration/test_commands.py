@@ -208,6 +208,16 @@ def test_many_commands_and_the_oldest_still_known(sandbox):
     assert len(sandbox.api.get(f"{sandbox.path}/commands")["commands"]) == 151
 
 
+def test_logs_on_disk_are_bounded(sandbox, daemon):
+    logs = daemon.home / "sandboxes" / sandbox.id / "logs"
+    commands = [sandbox.exec("head -c 70000000 /dev/zero | tr '\\0' x") for _ in range(6)]
+    assert sum(f.stat().st_size for f in logs.glob("cmd_*.log")) < 330 << 20
+    assert not (logs / f"{commands[0]['id']}.log").exists()
+    events = list(sandbox.api.events("GET", f"{sandbox.path}/commands/{commands[0]['id']}/stream"))
+    assert [e["type"] for e in events] == ["start", "stdout", "end"]  # what the result kept
+    assert events[1]["text"] == commands[0]["stdout"]
+
+
 def test_commands_end_with_their_sandbox(api):
     sb = api.new(start_kernel=False)
     c = sb.exec("echo there; sleep 1000", detach=True)
