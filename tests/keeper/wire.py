@@ -4,6 +4,7 @@ The numbers are read from the headers, so that they cannot drift.
 """
 
 import array
+import functools
 import os
 import re
 import select
@@ -146,11 +147,13 @@ class Client:
                 raise TimeoutError(f"no event {name} {key}")
 
 
+@functools.cache
 def image():
-    """Root folder of the image to test with, or None."""
+    """Root folder of the image to test with: $COPPICE_TEST_IMAGE, else the one of tools/test-image.sh; None without."""
     path = os.environ.get("COPPICE_TEST_IMAGE")
-    if not path and os.path.exists("/tmp/coppice-image-path"):
-        path = Path("/tmp/coppice-image-path").read_text().strip()
+    if not path:
+        made = subprocess.run([TOP / "tools/test-image.sh"], stdout=subprocess.PIPE, text=True, check=False)
+        path = made.stdout.strip() if made.returncode == 0 else None
     if not path:
         return None
     root = Path(path) / "rootfs"
