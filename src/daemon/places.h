@@ -8,10 +8,12 @@
 struct cop_places {
         char home[PATH_MAX]; /* absolute; exists, mode 0700, after cop_places_find */
         char socket[PATH_MAX];
-        char keeper[PATH_MAX]; /* $COPPICE_KEEPER, else coppice-keeper beside this program */
-        char image_tool
-                [PATH_MAX]; /* $COPPICE_IMAGE_TOOL, else libexec/coppice-image of the source tree or ../libexec/coppice/ */
-        char recipes[PATH_MAX]; /* $COPPICE_RECIPES, else images/ of the source tree or ../share/coppice/images */
+        /* $COPPICE_KEEPER, else coppice-keeper beside this program or in ../libexec/coppice */
+        char keeper[PATH_MAX];
+        /* $COPPICE_IMAGE_TOOL, else coppice-image in ../libexec/coppice, or in libexec of the build or source tree */
+        char image_tool[PATH_MAX];
+        /* $COPPICE_RECIPES, else ../share/coppice/images, or images of the build or source tree */
+        char recipes[PATH_MAX];
 };
 
 /* home and socket may be NULL (see coppiced --help). Missing programs are no error here: the call that needs one says so. */

@@ -139,8 +139,9 @@ enum cop_record_kind {
  * again.  Opening fails with cell_not_found, command_not_found… */
 int cop_record_open(struct cop_engine *e, enum cop_record_kind kind, const char *ref, const char *id, uint64_t after_seq, bool follow,
                     void (*more)(void *userdata), void *userdata, struct cop_record_reader **ret, struct cop_error *err);
-/* Whole lines, each ending in \n, as many as fit; a line longer than n is delivered in pieces.  Returns bytes, 0 at the end of the
- * record, -EAGAIN when it has to wait for more, other negative errno on failure. */
+/* Whole lines, each ending in \n and with "seq" as its first or last field (which the server reads for SSE ids), as many as fit; a
+ * line longer than n is delivered in pieces.  Returns bytes, 0 at the end of the record, -EAGAIN when it has to wait for more, other
+ * negative errno on failure. */
 ssize_t cop_record_read(struct cop_record_reader *r, char *buf, size_t n);
 struct cop_record_reader *cop_record_close(struct cop_record_reader *r); /* takes NULL */
 
