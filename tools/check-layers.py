@@ -71,7 +71,7 @@ def check_header(path, text, problems):
         problems.append(f"{path}: no #pragma once")
     if not text.lstrip().startswith("/*"):
         problems.append(f"{path}: does not open with a comment that says what it is for")
-    has_source = os.path.exists(os.path.join(ROOT, path[:-2] + ".c"))
+    has_source = any(os.path.exists(os.path.join(ROOT, path[:-2] + end)) for end in (".c", ".S"))
     if not has_source and path not in HEADER_ONLY and not shared(path):
         problems.append(f"{path}: no source of the same name, and not shared by several in its folder")
 

@@ -300,7 +300,7 @@ static CURLcode drive(struct cop_client *c, struct exchange *x)
                         break;
                 if (running)
                         curl_multi_poll(multi, &wake, wake.fd >= 0, 1000, NULL);
-                if (wake.revents && x->stream->woken(x->stream->userdata) != 0) {
+                if (wake.revents && x->stream && x->stream->woken(x->stream->userdata) != 0) {
                         x->stopped = true;
                         break;
                 }

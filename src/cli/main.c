@@ -242,7 +242,8 @@ static int run_verb(struct cop_cli *cli, int argc, char **argv)
 
 static void init(struct cop_cli *cli)
 {
-        bool plain = getenv("NO_COLOR") || (getenv("TERM") && strcmp(getenv("TERM"), "dumb") == 0);
+        const char *terminal = getenv("TERM");
+        bool plain = getenv("NO_COLOR") || (terminal && strcmp(terminal, "dumb") == 0);
 
         cli->out_tty = isatty(STDOUT_FILENO);
         cli->err_tty = isatty(STDERR_FILENO);
