@@ -23,7 +23,7 @@
 #include "base/fs.h"
 
 #define NAME_MAX_LEN 64
-#define BOUNDED_MESSAGES 128 /* of at most 256 KiB, as coppice_kernel sends them */
+#define BOUNDED_MESSAGES 64 /* of at most 256 KiB each, as coppice_kernel sends streams */
 
 static const struct {
         const char *name;

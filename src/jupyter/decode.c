@@ -11,6 +11,31 @@
 #include "base/utf8.h"
 
 #define REPLACEMENT_ESCAPE "\\ufffd"
+#define COUNT_FROM (1024 * 1024)
+#define VALUES_MAX 2000000
+#define MEND_MAX (64 * 1024 * 1024)
+
+/* A value of two bytes takes forty in memory: 200 MiB of "[1,1,1…" would take the daemon 4 GiB.  Counts commas and brackets
+ * outside strings. */
+static bool too_many_values(const char *s, size_t n)
+{
+        size_t values = 0;
+        bool string = false;
+
+        for (size_t i = 0; i < n; i++) {
+                if (string) {
+                        if (s[i] == '\\')
+                                i++;
+                        else if (s[i] == '"')
+                                string = false;
+                } else if (s[i] == '"') {
+                        string = true;
+                } else if (s[i] == ',' || s[i] == '[' || s[i] == '{') {
+                        values++;
+                }
+        }
+        return values > VALUES_MAX;
+}
 
 /* -- mending ------------------------------------------------------------------------------------------------------ */
 
@@ -157,11 +182,14 @@ static int mend(struct cop_buf *out, const char *s, size_t n, bool drop_nul)
 int cop_decode_json(const char *text, size_t n, json_t **ret, bool *ret_repaired, struct cop_error *err)
 {
         json_error_t error;
-        json_t *value = json_loadb(text, n, JSON_ALLOW_NUL | JSON_DECODE_ANY, &error);
 
+        if (n > COUNT_FROM && too_many_values(text, n))
+                return cop_error_set(err, EBADMSG, COP_ERR_bad_request, "kernel message holds more than %d values",
+                                     VALUES_MAX);
+        json_t *value = json_loadb(text, n, JSON_ALLOW_NUL | JSON_DECODE_ANY, &error);
         if (ret_repaired)
                 *ret_repaired = !value;
-        if (!value) {
+        if (!value && n <= MEND_MAX) {
                 size_t len;
                 _cleanup_free_ char *clean = cop_utf8_repair(text, n, &len);
                 if (!clean)

@@ -14,8 +14,8 @@
 
 /* Parses n bytes.  When they are not strict JSON, mends: ill-formed UTF-8 and lone \uD800 escapes become U+FFFD; NaN,
  * Infinity, -Infinity and numbers beyond double become null; integers beyond 64 bits become reals; raw control characters
- * in strings are kept; NUL in object keys becomes U+FFFD.  *ret_repaired (may be NULL) tells.  Nesting deeper than 2048 and
- * everything else that is no JSON is -EBADMSG. */
+ * in strings are kept; NUL in object keys becomes U+FFFD.  *ret_repaired (may be NULL) tells.  Nesting deeper than 2048, more
+ * than 2 million values, more than 64 MiB that are not strict, and everything else that is no JSON is -EBADMSG. */
 int cop_decode_json(const char *text, size_t n, json_t **ret, bool *ret_repaired, struct cop_error *err);
 
 /* The two strings of a stream message's content, decoded in place over `text`, which is changed.  Returns 1 when both were

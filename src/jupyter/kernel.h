@@ -133,7 +133,7 @@ int cop_kernel_interrupt(struct cop_kernel *k, struct cop_error *err);
 /* shutdown_request on control.  The kernel may take its time or ignore it: kill it after 1 s. */
 int cop_kernel_shutdown(struct cop_kernel *k, bool restart, struct cop_error *err);
 /* Tells the client that the process is gone: an execution in flight gets done(NO_REPLY) after what still lies in the
- * sockets has been delivered (at most 200 ms).  Nothing is sent any more. */
+ * sockets has been delivered (at most 200 ms).  Nothing is sent any more, and before ready no failed() follows. */
 void cop_kernel_died(struct cop_kernel *k);
 
 struct cop_kernel_stats {

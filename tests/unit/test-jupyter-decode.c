@@ -123,6 +123,24 @@ TEST(endless_nesting_is_refused)
         free(deep);
 }
 
+TEST(a_flood_of_values_is_refused)
+{
+        size_t n = 10 << 20;
+        char *many = malloc(n);
+
+        for (size_t i = 0; i < n; i++)
+                many[i] = i % 2 ? ',' : '1';
+        many[0] = '[';
+        many[n - 1] = ']';
+        ASSERT_STR(decoded_n(many, n, NULL), NULL);
+        /* Inside a string they are only text. */
+        memset(many, ',', n);
+        many[0] = many[n - 1] = '"';
+        _cleanup_free_ char *text = decoded_n(many, n, NULL);
+        ASSERT_EQ(strlen(text), n);
+        free(many);
+}
+
 /* -- stream messages ---------------------------------------------------------------------------------------------- */
 
 static void stream(const char *json, const char *name, const char *text)
