@@ -194,7 +194,7 @@ class Run:
 
     def refused(self, child, text):
         """Frozen is refused by name, the tree runs on and passes."""
-        for kill in (True, False):
+        for kill in (True, False)[: int(self.victim.settings.get("refusals", 2))]:
             try:
                 self.freeze(child, kill=kill)
             except Failed as e:

@@ -1,4 +1,5 @@
-/* CLONE_FILES, CLONE_FS and CLONE_SIGHAND between processes: what is shared is shared still (or freezing is refused). */
+/* CLONE_FILES and CLONE_FS between processes, not threads: refused by name, shared on.
+ * victim: refuse=shares */
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mman.h>

@@ -31,6 +31,6 @@ int main(void)
         };
 
         e = epoll_create1(EPOLL_CLOEXEC);
-        timed_all(rows, ROWS(rows), 0.9);
+        timed_all(rows, ROWS(rows), 0.9, 0);
         victim_pass();
 }

@@ -38,13 +38,18 @@ static long condition(void)
 }
 static long semaphore(void)
 {
-        struct timespec ts = in(CLOCK_REALTIME);
-        return sem_timedwait(&sem, &ts);
+        struct timespec ts = in(CLOCK_MONOTONIC);
+        return sem_clockwait(&sem, CLOCK_MONOTONIC, &ts);
 }
+/* By the wall clock, which goes on while frozen. */
 static long lock(void)
 {
-        struct timespec ts = in(CLOCK_REALTIME);
-        return -pthread_mutex_timedlock(&held, &ts);
+        struct timespec ts = in(CLOCK_REALTIME), now;
+        int r = pthread_mutex_timedlock(&held, &ts);
+        clock_gettime(CLOCK_REALTIME, &now);
+        if (now.tv_sec < ts.tv_sec || (now.tv_sec == ts.tv_sec && now.tv_nsec < ts.tv_nsec))
+                return 1;
+        return -r;
 }
 
 int main(void)
@@ -53,12 +58,14 @@ int main(void)
                 {.name = "FUTEX_WAIT", .nr = SYS_futex, .run = relative, .want = -ETIMEDOUT},
                 {.name = "FUTEX_WAIT_BITSET", .nr = SYS_futex, .run = absolute, .want = -ETIMEDOUT},
                 {.name = "cond_clockwait", .nr = SYS_futex, .run = condition, .want = -ETIMEDOUT},
-                {.name = "sem_timedwait", .nr = SYS_futex, .run = semaphore, .want = -ETIMEDOUT},
-                {.name = "mutex_timedlock", .nr = SYS_futex, .run = lock, .want = -ETIMEDOUT},
+                {.name = "sem_clockwait", .nr = SYS_futex, .run = semaphore, .want = -ETIMEDOUT},
         };
+        struct blocked wall = {.name = "mutex_timedlock", .nr = SYS_futex, .run = lock, .want = -ETIMEDOUT};
 
         sem_init(&sem, 0, 0);
         pthread_mutex_lock(&held);
-        timed_all(rows, ROWS(rows), 0.9);
+        block_all(&wall, 1);
+        timed_all(rows, ROWS(rows), 0.9, 0);
+        join_all(&wall, 1);
         victim_pass();
 }

@@ -16,6 +16,6 @@ int main(void)
 {
         struct blocked rows[] = {{.name = "sigtimedwait", .nr = SYS_rt_sigtimedwait, .run = run, .want = -EAGAIN}};
 
-        timed_all(rows, 1, 0.9);
+        timed_all(rows, 1, 0.9, 0);
         victim_pass();
 }

@@ -1,4 +1,4 @@
-/* Sleeps go on with the time that was left: nanosleep, clock_nanosleep relative and absolute, in threads. */
+/* Sleeps end in time, never early: nanosleep, clock_nanosleep relative and absolute, in threads. */
 #include "../blocked.h"
 
 #define T 0.9
@@ -41,7 +41,7 @@ int main(void)
         struct blocked wall = {.name = "absolute realtime", .nr = SYS_clock_nanosleep, .run = until_wall};
 
         block_all(&wall, 1);
-        timed_all(rows, ROWS(rows), T);
+        timed_all(rows, ROWS(rows), T, 0);
         join_all(&wall, 1);
         victim_pass();
 }

@@ -1,4 +1,7 @@
-/* A parent in vfork, waiting for a child that has not executed yet. */
+/* A parent in vfork, waiting for a child that has not executed yet: refused for that moment, by name.
+ * victim: refuse=vfork
+ * victim: refusals=1
+ * victim: timeout=30 */
 #include "../blocked.h"
 
 static int parent(void)
