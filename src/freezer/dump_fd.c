@@ -664,7 +664,7 @@ int cop_dump_mapped_file(struct cop_dump *d, uint32_t proc, const struct cop_vma
         bool deleted = n > 10 && strcmp(path + n - 10, " (deleted)") == 0;
         int r = 0;
 
-        for (size_t i = 0; i < d->file_count; i++)
+        for (size_t i = d->file_count; i-- > 0;) /* areas of one file lie together: the last is likely the one */
                 if (d->files[i].mapping && d->files[i].ino == v->ino && d->files[i].dev == v->dev && d->files[i].flags == flags)
                         return (int)d->files[i].index;
         if (strncmp(path, "/memfd:", 7) == 0) {

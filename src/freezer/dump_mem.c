@@ -29,7 +29,8 @@
 #include "freezer/tracker.h"
 
 /* Runs of at least this many pages are mapped at thaw, shorter ones copied. */
-#define RUN_LONG COP_RUN_LONG
+#define RUN_LONG    COP_RUN_LONG
+#define ADDRESS_END 0x7ffffffff000ULL
 
 /* ---- areas into records ---- */
 
@@ -37,6 +38,8 @@ struct area_state {
         struct cop_dump *d;
         uint32_t proc;
         const struct cop_tracked *tracked; /* borrowed; NULL: all runs count as written */
+        const struct img_proc *old;        /* the process in the parent image, or NULL */
+        uint32_t old_vma;                  /* where in its areas the last search ended */
         struct img_vma vma; /* being joined; start == end: none */
         /* Extents of the area being built; written to the tables when it is complete. */
         struct img_extent *extents, *patches; /* owned */
@@ -232,13 +235,18 @@ static int keep_page_range(struct area_state *s, const struct img_vma *v, uint64
 static int keep_from_parent(struct area_state *s, uint64_t start, uint64_t end, bool patch)
 {
         const struct cop_image *im = s->d->parent;
-        const struct img_proc *p = parent_proc(s->d, s->d->tree.procs[s->proc].nspid);
+        const struct img_proc *p = s->old;
         int r = 0;
 
-        for (uint32_t i = 0; p && i < p->vmas && r == 0 && start < end; i++) {
+        /* Runs come in ascending order but for patches of one area: go on where the last one was. */
+        while (p && s->old_vma > 0 && IMG_RECORD(im, IMG_VMAS, img_vma, p->first_vma + s->old_vma - 1)->end > start)
+                s->old_vma--;
+        while (p && s->old_vma < p->vmas && IMG_RECORD(im, IMG_VMAS, img_vma, p->first_vma + s->old_vma)->end <= start)
+                s->old_vma++;
+        for (uint32_t i = s->old_vma; p && i < p->vmas && r == 0 && start < end; i++) {
                 const struct img_vma *v = IMG_RECORD(im, IMG_VMAS, img_vma, p->first_vma + i);
-                if (v->end <= start || v->start >= end)
-                        continue;
+                if (v->start >= end)
+                        break;
                 if (v->start > start) {
                         r = add_new(s, start, v->start, patch);
                         start = v->start;
@@ -384,25 +392,29 @@ static int check_area(struct cop_dump *d, uint32_t proc, const struct cop_vma *v
         return 0;
 }
 
-/* Written pages of tracked areas are protected again, unless the tree ends here. */
+/* Where nothing is tracked, one scan of the whole address space: shared pages and page cache do not match.  Otherwise one
+ * that protects what was written again (all that it protects is written below, and nobody runs in between), in which the
+ * kernel passes over areas that are not registered; those are asked about one by one. */
 static int scan_areas(struct area_state *s, int pagemap_fd, const struct cop_vmas *vs, struct cop_runs *runs)
 {
         struct cop_tracker *t = s->d->request->tracker;
         pid_t pid = s->d->tree.procs[s->proc].pid;
-        bool run_on = !(s->d->request->flags & COP_FREEZE_KILL);
+        bool protect = s->tracked && !(s->d->request->flags & COP_FREEZE_KILL);
+        struct cop_runs others = {0};
         int r = 0;
 
-        for (size_t i = 0; i < vs->count && r == 0; i++) {
+        for (size_t i = 0; protect && i < vs->count && r == 0; i++) {
                 const struct cop_vma *v = &vs->list[i];
-                if (v->special || v->flags & IMG_VMA_SHARED)
-                        continue;
-                size_t first = runs->count;
-                bool tracked = s->tracked && cop_tracker_covers(t, pid, v);
-                /* What is protected here is written below, and nobody runs in between. */
-                r = cop_runs_scan(runs, pagemap_fd, v->start, v->end, tracked && run_on, false);
-                for (size_t k = first; k < runs->count && !tracked; k++)
-                        runs->list[k].written = true;
+                if (!v->special && !(v->flags & IMG_VMA_SHARED) && !cop_tracker_covers(t, pid, v))
+                        r = cop_runs_scan(&others, pagemap_fd, v->start, v->end, false, false);
         }
+        if (r == 0)
+                r = cop_runs_scan(runs, pagemap_fd, 0, ADDRESS_END, protect, false);
+        for (size_t k = 0; k < runs->count && !s->tracked; k++)
+                runs->list[k].written = true;
+        if (r == 0 && others.count > 0)
+                r = cop_runs_merge(runs, &others);
+        free(others.list);
         return r;
 }
 
@@ -410,7 +422,7 @@ static int scan_areas(struct area_state *s, int pagemap_fd, const struct cop_vma
 static int dump_guards(struct cop_dump *d, uint32_t proc, int pagemap_fd, struct cop_error *err)
 {
         struct cop_page_region regions[256];
-        struct cop_scan_arg arg = {.size = sizeof(arg), .end = 0x7ffffffff000, .vec = (uintptr_t)regions, .vec_len = ELEMENTSOF(regions),
+        struct cop_scan_arg arg = {.size = sizeof(arg), .end = ADDRESS_END, .vec = (uintptr_t)regions, .vec_len = ELEMENTSOF(regions),
                                    .category_mask = COP_PAGE_IS_GUARD, .return_mask = COP_PAGE_IS_GUARD};
         struct img_proc *ip = cop_image_record(d->writer, IMG_PROCS, proc);
 
@@ -444,6 +456,7 @@ static int dump_process(struct cop_dump *d, uint32_t proc, struct cop_error *err
                 return cop_error_errno(err, errno, "opening pagemap of pid %d", d->tree.procs[proc].nspid);
         if (d->request->tracker && d->tracking)
                 s.tracked = cop_tracker_find(d->request->tracker, d->tree.procs[proc].pid);
+        s.old = parent_proc(d, d->tree.procs[proc].nspid);
         r = scan_areas(&s, pagemap_fd, vs, &runs);
         if (r < 0)
                 r = cop_error_errno(err, -r, "scanning memory of pid %d", d->tree.procs[proc].nspid);
@@ -459,6 +472,10 @@ static int dump_process(struct cop_dump *d, uint32_t proc, struct cop_error *err
                         continue;
                 }
                 struct cop_run piece = {0};
+                while (k < runs.count && runs.list[k].end <= v->start)
+                        k++;
+                if (k < runs.count && runs.list[k].start < v->start) /* begins in an area that is not saved: vvar, our own */
+                        runs.list[k].start = v->start;
                 size_t first = k, n;
                 /* Runs are joined across neighbouring areas: cut them at the border. */
                 while (k < runs.count && runs.list[k].end <= v->end && runs.list[k].start < v->end)

@@ -34,6 +34,24 @@ int cop_runs_add(struct cop_runs *r, uint64_t start, uint64_t end, bool written)
         return 0;
 }
 
+int cop_runs_merge(struct cop_runs *r, const struct cop_runs *other)
+{
+        struct cop_runs all = {0};
+        size_t i = 0, k = 0;
+
+        while (i < r->count || k < other->count) {
+                const struct cop_run *next =
+                        k == other->count || (i < r->count && r->list[i].start < other->list[k].start) ? &r->list[i++] : &other->list[k++];
+                if (cop_runs_add(&all, next->start, next->end, next->written) < 0) {
+                        free(all.list);
+                        return -ENOMEM;
+                }
+        }
+        free(r->list);
+        *r = all;
+        return 0;
+}
+
 int cop_runs_scan(struct cop_runs *r, int pagemap_fd, uint64_t start, uint64_t end, bool protect, bool written_only)
 {
         static struct cop_page_region regions[2048];

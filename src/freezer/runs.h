@@ -24,6 +24,8 @@ struct cop_runs {
  * hold a whole one; *ret_aligned tells whether it is to be placed so. */
 uint64_t cop_run_piece(uint64_t run_start, uint64_t run_end, uint64_t at, bool *ret_aligned);
 int cop_runs_add(struct cop_runs *r, uint64_t start, uint64_t end, bool written);
+/* Puts the runs of `other`, which overlap none, in their places. */
+int cop_runs_merge(struct cop_runs *r, const struct cop_runs *other);
 /* Adds the private pages of [start, end) that are not of a file and not zero.  With protect, pages that were written are
  * write-protected again in the same step (areas under a tracker only: others are skipped by the kernel then). */
 int cop_runs_scan(struct cop_runs *r, int pagemap_fd, uint64_t start, uint64_t end, bool protect, bool written_only);
