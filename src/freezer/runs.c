@@ -34,37 +34,19 @@ int cop_runs_add(struct cop_runs *r, uint64_t start, uint64_t end, bool written)
         return 0;
 }
 
-int cop_runs_merge(struct cop_runs *r, const struct cop_runs *other)
-{
-        struct cop_runs all = {0};
-        size_t i = 0, k = 0;
-
-        while (i < r->count || k < other->count) {
-                const struct cop_run *next =
-                        k == other->count || (i < r->count && r->list[i].start < other->list[k].start) ? &r->list[i++] : &other->list[k++];
-                if (cop_runs_add(&all, next->start, next->end, next->written) < 0) {
-                        free(all.list);
-                        return -ENOMEM;
-                }
-        }
-        free(r->list);
-        *r = all;
-        return 0;
-}
-
-int cop_runs_scan(struct cop_runs *r, int pagemap_fd, uint64_t start, uint64_t end, bool protect, bool written_only)
+int cop_runs_scan(struct cop_runs *r, int pagemap_fd, uint64_t start, uint64_t end, unsigned flags)
 {
         static struct cop_page_region regions[2048];
-        uint64_t must = COP_PAGE_IS_PFNZERO | COP_PAGE_IS_FILE | (written_only ? COP_PAGE_IS_WRITTEN : 0);
+        uint64_t not = COP_PAGE_IS_PFNZERO | COP_PAGE_IS_GUARD | (flags & COP_SCAN_ANONYMOUS ? 0 : COP_PAGE_IS_FILE);
         struct cop_scan_arg arg = {
                 .size = sizeof(arg),
-                .flags = protect ? COP_PM_SCAN_WP_MATCHING : 0,
+                .flags = flags & COP_SCAN_PROTECT ? COP_PM_SCAN_WP_MATCHING : 0,
                 .start = start,
                 .end = end,
                 .vec = (uintptr_t)regions,
                 .vec_len = ELEMENTSOF(regions),
-                .category_inverted = COP_PAGE_IS_PFNZERO | COP_PAGE_IS_FILE | COP_PAGE_IS_GUARD,
-                .category_mask = must | COP_PAGE_IS_GUARD,
+                .category_inverted = not,
+                .category_mask = not | (flags & COP_SCAN_WRITTEN ? COP_PAGE_IS_WRITTEN : 0),
                 .category_anyof_mask = COP_PAGE_IS_PRESENT | COP_PAGE_IS_SWAPPED,
                 .return_mask = COP_PAGE_IS_PRESENT | COP_PAGE_IS_SWAPPED | COP_PAGE_IS_WRITTEN,
         };

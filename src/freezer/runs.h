@@ -24,11 +24,14 @@ struct cop_runs {
  * hold a whole one; *ret_aligned tells whether it is to be placed so. */
 uint64_t cop_run_piece(uint64_t run_start, uint64_t run_end, uint64_t at, bool *ret_aligned);
 int cop_runs_add(struct cop_runs *r, uint64_t start, uint64_t end, bool written);
-/* Puts the runs of `other`, which overlap none, in their places. */
-int cop_runs_merge(struct cop_runs *r, const struct cop_runs *other);
-/* Adds the private pages of [start, end) that are not of a file and not zero.  With protect, pages that were written are
- * write-protected again in the same step (areas under a tracker only: others are skipped by the kernel then). */
-int cop_runs_scan(struct cop_runs *r, int pagemap_fd, uint64_t start, uint64_t end, bool protect, bool written_only);
+enum cop_scan_flags {
+        COP_SCAN_PROTECT = 1,   /* write-protect what was written, in the same step; areas under a tracker only: the kernel passes
+                                   over others then */
+        COP_SCAN_WRITTEN = 2,   /* only what was written */
+        COP_SCAN_ANONYMOUS = 4, /* no page here is of a file */
+};
+/* Adds the private pages of [start, end) that are not of a file and not zero. */
+int cop_runs_scan(struct cop_runs *r, int pagemap_fd, uint64_t start, uint64_t end, unsigned flags);
 
 /* A huge page: page files hold long runs in such pieces, at offsets that match their addresses modulo this, so that the
  * page cache keeps each in one folio and a thaw maps it with one entry. */

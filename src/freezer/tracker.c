@@ -285,7 +285,8 @@ static int64_t precopy_process(struct cop_dump *d, struct cop_tracked *t, bool e
         int r = 0;
         for (size_t i = 0; i < vs.count && r == 0; i++)
                 if (wanted(&vs.list[i]) && known_area(t, vs.list[i].start, vs.list[i].end))
-                        r = cop_runs_scan(&runs, t->pagemap_fd, vs.list[i].start, vs.list[i].end, true, !everything);
+                        r = cop_runs_scan(&runs, t->pagemap_fd, vs.list[i].start, vs.list[i].end,
+                                          COP_SCAN_PROTECT | (everything ? 0U : COP_SCAN_WRITTEN) | (vs.list[i].ino == 0 ? COP_SCAN_ANONYMOUS : 0U));
         cop_vmas_done(&vs);
         for (size_t i = 0; i < runs.count; i++)
                 pages += (int64_t)((runs.list[i].end - runs.list[i].start) / IMG_PAGE);
