@@ -7,7 +7,7 @@ FUZZ_SECONDS ?= 30
 PYTHON ?= /usr/bin/python3
 export PYTHON
 
-.PHONY: all deps check demo asan tidy fuzz bench format format-check clang clean help install
+.PHONY: all deps check demo asan tidy fuzz bench format format-check clang clean help
 
 all: ## build the programs into build/bin
 	@tools/deps.sh run

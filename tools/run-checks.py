@@ -57,7 +57,8 @@ def load_suites(build):
         name = os.path.relpath(path, ROOT)
         if name not in known and os.access(path, os.X_OK):
             suites.append({"name": name.split("/")[1], "set": "other", "kind": "counted", "command": [name]})
-    python = os.environ.get("PYTHON", sys.executable)
+    # Debian's own, which has the modules of tools/deps.sh; another one in PATH need not.
+    python = os.environ.get("PYTHON") or ("/usr/bin/python3" if os.path.exists("/usr/bin/python3") else sys.executable)
     for suite in suites:
         suite["command"] = [w.format(build=build, python=python) for w in suite.get("command", [])]
         if "programs" in suite:
