@@ -146,12 +146,14 @@ enum cop_wire_tag {
 enum cop_file_op {
         COP_FILE_STAT = 1, /* FLAGS SHA256, NOFOLLOW; TARGET in the reply of a link */
         COP_FILE_READ,   /* OFFSET, LENGTH (0 = to the end); fd 0: SOCK_STREAM, data then end of file.  Before the data
-                              the reply comes (SIZE is the file's), so that the caller can send headers; FLAGS SHA256 is not
+                              the reply comes (SIZE is the file's, LENGTH what follows), so that the caller can send
+                              headers; a file that shrinks meanwhile gives fewer bytes, never padding.  FLAGS SHA256 is not
                               for READ */
         COP_FILE_WRITE,  /* MODE (0 = 0644 or the old file's), FLAGS ATOMIC|SHA256|EXCLUSIVE|PARENTS, OFFSET (without
                               ATOMIC), LENGTH: the exact number of bytes that will come, or UINT64_MAX = until end of file;
                               fd 0: SOCK_STREAM that the caller writes and shuts down.  Less than LENGTH: cancelled, nothing
-                              replaced */
+                              replaced.  With an unknown length, "until end of file" means shut down and still open: a
+                              caller that closed the socket altogether has given up */
         COP_FILE_LIST,   /* DEPTH (1 = only the folder); fd 0: SOCK_SEQPACKET, one message per entry with NAME (relative
                               path), TYPE, SIZE, MODE, UID, GID, MTIME, TARGET; at most COUNT entries (default 10,000), then
                               the reply has FLAGS TRUNCATED */
