@@ -20,7 +20,7 @@
 
 #include "base/fs.h"
 #include "engine/context.h"
-#include "engine/sandbox.h"
+#include "engine/node.h"
 #include "sandbox/cgroup.h"
 
 #define HELLO_DEADLINE (10 * USEC_PER_SEC)
@@ -156,7 +156,7 @@ static void on_list(struct cop_msg *reply, const struct cop_error *err, void *us
         struct kernel_keys known = {0};
         struct cop_error error;
 
-        if (sb->state != COP_SANDBOX_STARTING)
+        if (sb->state != COP_SANDBOX_STARTING && sb->state != COP_SANDBOX_RESUMING)
                 return;
         int r = err ? -err->errnum : cop_sandbox_open_folders(sb, &error);
         if (r == 0)
@@ -174,11 +174,18 @@ static void on_list(struct cop_msg *reply, const struct cop_error *err, void *us
                 cop_sandbox_now_running(sb);
 }
 
+void cop_sandbox_take_over(struct cop_sandbox *sb)
+{
+        struct cop_msg m;
+
+        cop_msg_init(&m, COP_WIRE_LIST, 0);
+        cop_keeper_call(sb->keeper, &m, HELLO_DEADLINE, on_list, sb);
+}
+
 static void on_hello(struct cop_msg *reply, const struct cop_error *err, void *userdata)
 {
         struct cop_sandbox *sb = userdata;
         _cleanup_free_ char *state = NULL, *reason = NULL;
-        struct cop_msg m;
 
         if (sb->state != COP_SANDBOX_STARTING)
                 return;
@@ -191,8 +198,7 @@ static void on_hello(struct cop_msg *reply, const struct cop_error *err, void *u
                 cop_sandbox_end(sb, oom ? "oom" : "init_died", NULL);
                 return;
         }
-        cop_msg_init(&m, COP_WIRE_LIST, 0);
-        cop_keeper_call(sb->keeper, &m, HELLO_DEADLINE, on_list, sb);
+        cop_sandbox_take_over(sb);
 }
 
 static void adopt_one(struct cop_engine *e, struct cop_sandbox_row *row)
@@ -211,11 +217,17 @@ static void adopt_one(struct cop_engine *e, struct cop_sandbox_row *row)
         }
         if (cop_sandbox_read_image(sb, &err) < 0) /* it runs all the same; only new kernels need what is missing */
                 cop_log_warning("sandbox %s: %s", id, err.message);
+        if (strcmp(was, "suspended") == 0) {
+                sb->state = COP_SANDBOX_SUSPENDED;
+                return;
+        }
         const struct cop_keeper_events events = {cop_sandbox_on_event, cop_sandbox_on_lost, sb};
         int r = cop_path_format(path, sizeof(path), "%s/run/keeper.sock", sb->dir);
         if (r == 0 && same_boot)
                 r = cop_keeper_connect(e->loop, path, &events, &sb->keeper, &err);
-        if (strcmp(was, "ending") == 0)
+        if (strcmp(was, "resuming") == 0 || (strcmp(was, "suspending") == 0 && r < 0))
+                cop_sandbox_adopt_sleeping(sb, was);
+        else if (strcmp(was, "ending") == 0)
                 cop_sandbox_end(sb, "removed", NULL);
         else if (strcmp(was, "starting") == 0)
                 cop_sandbox_end(sb, "start_failed", NULL);
@@ -332,6 +344,7 @@ int cop_engine_adopt(struct cop_engine *e, struct cop_error *err)
         while (n > 0) /* oldest first: the list in memory is newest first */
                 adopt_one(e, rows[--n]);
         sweep_folders(e);
+        cop_nodes_sweep(e);
         cop_engine_prune(e);
         return 0;
 }

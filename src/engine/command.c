@@ -682,8 +682,14 @@ void cop_commands_adopt(struct cop_sandbox *sb, const struct cop_msg *entry)
         _cleanup_free_ char *key = NULL;
         uint64_t flags = cop_msg_u64_or(entry, COP_TAG_FLAGS, 0);
 
-        if (cop_msg_get_str(entry, COP_TAG_KEY, 0, &key) < 0 || cop_command_find_live(sb, key))
+        if (cop_msg_get_str(entry, COP_TAG_KEY, 0, &key) < 0)
                 return;
+        struct cop_command *known = cop_command_find_live(sb, key);
+        if (known) { /* the sandbox slept: it may have ended in its last moment */
+                if ((flags & COP_ENTRY_EXITED) && !known->exited)
+                        on_exit_event(known, entry);
+                return;
+        }
         struct cop_command *c =
                 cop_store_command_get(sb->engine->store, sb->id, key, &row, NULL) < 0 ? NULL : calloc(1, sizeof(*c));
         if (!c) {
@@ -705,6 +711,14 @@ void cop_commands_adopt(struct cop_sandbox *sb, const struct cop_msg *entry)
         }
         if (flags & COP_ENTRY_EXITED)
                 on_exit_event(c, entry);
+}
+
+bool cop_commands_attached(struct cop_sandbox *sb)
+{
+        for (struct cop_command *c = sb->commands; c; c = c->next)
+                if (c->op || c->start)
+                        return true;
+        return false;
 }
 
 void cop_commands_adopted(struct cop_sandbox *sb)

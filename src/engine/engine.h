@@ -49,7 +49,8 @@ struct cop_engine *cop_engine_free(struct cop_engine *e); /* sandboxes live on *
 
 struct cop_sandbox_params {
         const char *name;  /* NULL = none */
-        const char *image; /* id or name; NULL = "code-interpreter" */
+        const char *image; /* id or name; NULL = "code-interpreter", or the node's */
+        const char *node;  /* id or name of a snapshot to start from, memory included; NULL = none */
         json_t *labels, *metadata, *env; /* objects of strings (metadata: any), NULL = {}; borrowed */
         usec_t ttl;        /* USEC_INFINITY = none */
         uint64_t memory;   /* bytes, 0 = default 2 GiB */
@@ -66,6 +67,29 @@ void cop_sandbox_update(struct cop_engine *e, const char *ref, json_t *patch, st
 void cop_sandbox_remove(struct cop_engine *e, const char *ref, struct cop_op_to to, struct cop_op **ret_op);
 void cop_sandbox_remove_all(struct cop_engine *e, struct cop_op_to to, struct cop_op **ret_op);
 void cop_sandbox_kernelspecs(struct cop_engine *e, const char *ref, struct cop_op_to to);
+
+/* -- states: sleep.c, branch.c, node.c --------------------------------------------------------------------------------- */
+
+/* Processes and memory to disk; nothing is left running.  Waits up to 30 s for running cells and attached commands. */
+void cop_sandbox_suspend(struct cop_engine *e, const char *ref, struct cop_op_to to, struct cop_op **ret_op);
+/* done: Sandbox with memoryRestored, resumeReason, resume_ms.  require_memory: fails rather than boot cold; the state is kept. */
+void cop_sandbox_resume(struct cop_engine *e, const char *ref, bool require_memory, struct cop_op_to to, struct cop_op **ret_op);
+/* The source runs on. done: Node.  name may be NULL. */
+void cop_sandbox_snapshot(struct cop_engine *e, const char *ref, const char *name, bool files_only, struct cop_op_to to,
+                          struct cop_op **ret_op);
+/* count live copies.  params: {name?, labels?, metadata?, ttl_seconds?}.  done: {node, sandboxes: [Sandbox or error]} */
+void cop_sandbox_fork(struct cop_engine *e, const char *ref, json_t *params, unsigned count, struct cop_op_to to,
+                      struct cop_op **ret_op);
+void cop_node_branch(struct cop_engine *e, const char *node, json_t *params, unsigned count, struct cop_op_to to,
+                     struct cop_op **ret_op);
+/* In place: memory and files as in that node, or as before the last `steps` cells. done: as resume. */
+void cop_sandbox_goto(struct cop_engine *e, const char *ref, const char *node, struct cop_op_to to, struct cop_op **ret_op);
+void cop_sandbox_undo(struct cop_engine *e, const char *ref, unsigned steps, struct cop_op_to to, struct cop_op **ret_op);
+/* sandbox_ref NULL: named snapshots, {snapshots: […]}; else {sandbox_id, head, nodes: […]}, oldest first. */
+void cop_node_list(struct cop_engine *e, const char *sandbox_ref, struct cop_op_to to);
+void cop_node_get(struct cop_engine *e, const char *ref, struct cop_op_to to);
+/* A node that others stand on only loses its name. */
+void cop_node_remove(struct cop_engine *e, const char *ref, struct cop_op_to to);
 
 /* -- contexts: context.c -------------------------------------------------------------------------------------------- */
 

@@ -29,6 +29,9 @@ struct cop_jupyter; /* jupyter/kernel.h */
 enum cop_sandbox_state {
         COP_SANDBOX_STARTING,
         COP_SANDBOX_RUNNING,
+        COP_SANDBOX_SUSPENDING, /* sleep.c: waits for quiet, then is frozen */
+        COP_SANDBOX_SUSPENDED,  /* no process, no keeper; its state is a node */
+        COP_SANDBOX_RESUMING,   /* its node is being thawed, or booted cold */
         COP_SANDBOX_ENDING,
         COP_SANDBOX_ENDED,
 };
@@ -53,9 +56,13 @@ struct cop_sandbox {
         uint64_t oom_kills;            /* newest count told by the keeper */
         uint64_t memory_peak;
         usec_t last_activity;          /* CLOCK_REALTIME */
+        bool memory_restored, require_memory; /* sleep.c: of the last, and of the next resume */
+        char resume_reason[32], resume_message[COP_ERROR_MESSAGE_MAX];
+        usec_t resume_time;
         json_t *kernelspecs;           /* owned: of the image */
         json_t *defaults;              /* owned: of the image: user, uid, gid, home, workdir, env */
         struct cop_sandbox_start *start; /* owned: while it is being created (sandbox-start.c) or taken over (adopt.c) */
+        struct cop_sandbox_sleep *sleep; /* owned: a suspend, resume or goto under way (sleep.c) */
         struct cop_sandbox_end *end;   /* owned: from the moment it begins to end (sandbox-end.c) */
 };
 
@@ -127,6 +134,8 @@ bool cop_commands_event(struct cop_sandbox *sb, struct cop_msg *event);
 void cop_commands_adopt(struct cop_sandbox *sb, const struct cop_msg *entry);
 void cop_commands_adopted(struct cop_sandbox *sb); /* all entries were seen: rows still "running" become "lost" */
 void cop_commands_end(struct cop_sandbox *sb, const char *reason);
+/* True while somebody waits for a command, or one is being started. */
+bool cop_commands_attached(struct cop_sandbox *sb);
 /* The daemon stops, the sandbox lives on: free what is in memory, touch neither processes nor rows. */
 void cop_contexts_detach(struct cop_sandbox *sb);
 void cop_commands_detach(struct cop_sandbox *sb);

@@ -12,7 +12,7 @@
  * Each step may be repeated: a daemon that dies in between finds the row "ending" at its next start and begins again
  * at 2. Steps 2 and 3 keep this order because the kernel must be done with the files before they move.
  */
-#include "engine/sandbox.h"
+#include "engine/node.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -102,6 +102,7 @@ static void finish(struct cop_sandbox *sb)
         char image_id[COP_ID_MAX];
         snprintf(image_id, sizeof(image_id), "%s", sb->row->image_id);
         answer_enders(sb, view);
+        cop_nodes_release_of(e, sb->id);
         cop_sandbox_drop(sb);
         cop_image_release(e, image_id);
         if (++e->ends_since_prune >= PRUNE_EVERY)

@@ -12,7 +12,7 @@
  * A failure anywhere ends the sandbox with the reason start_failed, through the same steps as any other end
  * (sandbox-end.c).  When the daemon dies before 5, the next one finds the row "starting" and does that.
  */
-#include "engine/sandbox.h"
+#include "engine/node.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -34,6 +34,7 @@ struct cop_sandbox_start {
         struct cop_op *op;
         usec_t begun; /* CLOCK_MONOTONIC */
         bool start_kernel;
+        char *thaw_node; /* owned: made from this node, memory included; NULL = an init of its own */
 };
 
 /* -- parameters -> row --------------------------------------------------------------------------------------------- */
@@ -79,8 +80,8 @@ static int check_params(struct cop_engine *e, const struct cop_sandbox_params *p
         return r;
 }
 
-static int fill_row(struct cop_engine *e, const struct cop_sandbox_params *p, struct cop_sandbox_row *row,
-                    struct cop_error *err)
+static int fill_row(struct cop_engine *e, const struct cop_sandbox_params *p, const struct cop_node_row *node,
+                    struct cop_sandbox_row *row, struct cop_error *err)
 {
         _cleanup_(cop_image_row_freep) struct cop_image_row *image = NULL;
         _cleanup_json_ json_t *defaults = NULL;
@@ -89,7 +90,8 @@ static int fill_row(struct cop_engine *e, const struct cop_sandbox_params *p, st
         int r = check_params(e, p, row, &limits, err);
         if (r < 0)
                 return r;
-        r = cop_image_lookup(e, p->image ? p->image : "code-interpreter", &image, NULL, &defaults, err);
+        const char *image_ref = node ? node->image_id : p->image ? p->image : "code-interpreter";
+        r = cop_image_lookup(e, image_ref, &image, NULL, &defaults, err);
         if (r < 0)
                 return r;
         snprintf(row->state, sizeof(row->state), "starting");
@@ -99,6 +101,10 @@ static int fill_row(struct cop_engine *e, const struct cop_sandbox_params *p, st
         row->user = copy_text(defaults, "user");
         row->workdir = copy_text(defaults, "workdir");
         row->boot_id = strdup(e->boot_id);
+        if (node) {
+                memcpy(row->node_id, node->id, sizeof(row->node_id));
+                row->layers = strdup(node->layers);
+        }
         row->ttl = p->ttl == USEC_INFINITY ? 0 : p->ttl;
         row->created_at = cop_now(CLOCK_REALTIME);
         if (p->name && !(row->name = strdup(p->name)))
@@ -127,12 +133,12 @@ static int insert_row(struct cop_engine *e, struct cop_sandbox_row *row, struct 
 static int make_folder(int at_fd, const char *name, mode_t mode, struct cop_error *err)
 {
         /* fchmodat: whatever the umask, the sandbox sees run/ipc with this mode. */
-        if (mkdirat(at_fd, name, 0700) < 0 || fchmodat(at_fd, name, mode, 0) < 0)
+        if ((mkdirat(at_fd, name, 0700) < 0 && errno != EEXIST) || fchmodat(at_fd, name, mode, 0) < 0)
                 return cop_error_errno(err, errno, "making the folder %s of a sandbox", name);
         return 0;
 }
 
-static int make_folders(struct cop_sandbox *sb, struct cop_error *err)
+int cop_sandbox_make_folders(struct cop_sandbox *sb, struct cop_error *err)
 {
         /* The outermost folder is closed to all other users of the host: below it lie setuid programs and the sockets.
          */
@@ -143,7 +149,7 @@ static int make_folders(struct cop_sandbox *sb, struct cop_error *err)
                 {"fs", 0700}, {"fs/upper", 0755}, {"fs/work", 0755}, {"run", 0700}, {"run/ipc", 01777}, {"logs", 0700},
         };
 
-        if (mkdir(sb->dir, 0700) < 0)
+        if (mkdir(sb->dir, 0700) < 0 && errno != EEXIST)
                 return cop_error_errno(err, errno, "making %s", sb->dir);
         _cleanup_close_ int fd = open(sb->dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (fd < 0)
@@ -159,7 +165,7 @@ static int make_folders(struct cop_sandbox *sb, struct cop_error *err)
 /* -- the keeper ---------------------------------------------------------------------------------------------------- */
 
 /* A keeper that died says why on its stderr only. */
-static void add_last_words(struct cop_sandbox *sb, struct cop_error *err)
+void cop_sandbox_add_last_words(struct cop_sandbox *sb, struct cop_error *err)
 {
         _cleanup_close_ int fd =
                 sb->logs_fd < 0 ? -EBADF : openat(sb->logs_fd, "keeper.log", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
@@ -185,7 +191,7 @@ static void fail(struct cop_sandbox *sb, const struct cop_error *err)
         struct cop_op *op = sb->start ? TAKE_PTR(sb->start->op) : NULL;
 
         if (wrapped.code == COP_ERR_unavailable || wrapped.code == COP_ERR_timeout)
-                add_last_words(sb, &wrapped);
+                cop_sandbox_add_last_words(sb, &wrapped);
         /* What the caller can mend keeps its code; the rest is a failed start, whatever the part that failed calls it.
          */
         if (wrapped.code == COP_ERR_internal || wrapped.code == COP_ERR_io_error || wrapped.code == COP_ERR_unavailable)
@@ -195,6 +201,18 @@ static void fail(struct cop_sandbox *sb, const struct cop_error *err)
         cop_op_done(op, NULL, &wrapped);
 }
 
+static void start_free(struct cop_sandbox_start *start)
+{
+        free(start->thaw_node);
+        free(start);
+}
+
+void cop_sandbox_start_drop(struct cop_sandbox *sb)
+{
+        if (sb->start)
+                start_free(TAKE_PTR(sb->start));
+}
+
 void cop_sandbox_start_abort(struct cop_sandbox *sb, const struct cop_error *err)
 {
         struct cop_sandbox_start *start = TAKE_PTR(sb->start);
@@ -202,7 +220,12 @@ void cop_sandbox_start_abort(struct cop_sandbox *sb, const struct cop_error *err
         if (!start)
                 return;
         cop_op_done(start->op, NULL, err);
-        free(start);
+        start_free(start);
+}
+
+static void answer_created(struct cop_sandbox *sb, const struct cop_error *err, void *userdata)
+{
+        cop_op_done(userdata, sb ? cop_sandbox_view(sb) : NULL, err);
 }
 
 static void on_started(struct cop_msg *reply, const struct cop_error *err, void *userdata)
@@ -226,10 +249,16 @@ static void on_started(struct cop_msg *reply, const struct cop_error *err, void 
         snprintf(sb->row->state, sizeof(sb->row->state), "running");
         struct cop_sandbox_start *start = TAKE_PTR(sb->start);
         cop_engine_event(sb->engine, "sandbox.started", sb->id, NULL);
+        if (start->thaw_node) { /* its kernels run already: they are connected as after a daemon's restart */
+                cop_sandbox_when_running(sb->engine, sb->id, answer_created, start->op);
+                start_free(start);
+                cop_sandbox_take_over(sb);
+                return;
+        }
         sb->state = COP_SANDBOX_RUNNING;
         cop_contexts_start(sb, start->start_kernel);
         cop_op_done(start->op, cop_sandbox_view(sb), NULL);
-        free(start);
+        start_free(start);
         if (sb->state == COP_SANDBOX_RUNNING)
                 cop_sandbox_now_running(sb);
 }
@@ -272,7 +301,31 @@ static int add_paths(struct cop_sandbox *sb, struct cop_msg *m, struct cop_error
         return 0;
 }
 
-static int send_start(struct cop_sandbox *sb, struct cop_error *err)
+/* The layers of nodes lie above the image's, so they come first. */
+static int add_node_paths(struct cop_sandbox *sb, const char *thaw_node, struct cop_msg *m, struct cop_error *err)
+{
+        _cleanup_json_ json_t *layers = sb->row->layers ? json_loads(sb->row->layers, 0, NULL) : NULL;
+        char path[4200];
+        json_t *layer;
+        size_t i;
+
+        json_array_foreach (layers, i, layer) {
+                int r = cop_path_format(path, sizeof(path), "%s/nodes/%s/layer", sb->engine->home, json_string_value(layer));
+                if (r < 0)
+                        return cop_error_errno(err, r, "%s", sb->engine->home);
+                cop_msg_add_str(m, COP_TAG_LOWER, path);
+        }
+        if (!thaw_node)
+                return 0;
+        int r = cop_path_format(path, sizeof(path), "%s/nodes/%s", sb->engine->home, thaw_node);
+        if (r < 0)
+                return cop_error_errno(err, r, "%s", sb->engine->home);
+        cop_msg_add_str(m, COP_TAG_THAW, path);
+        return 0;
+}
+
+int cop_sandbox_send_start(struct cop_sandbox *sb, const char *thaw_node, unsigned flags, cop_keeper_reply_fn fn, void *userdata,
+                           struct cop_error *err)
 {
         _cleanup_msg_ struct cop_msg m = COP_MSG_NULL;
         struct cop_sandbox_limits limits;
@@ -291,13 +344,17 @@ static int send_start(struct cop_sandbox *sb, struct cop_error *err)
         cop_msg_add_u64(&m, COP_TAG_CPU_MILLI, limits.cpu_milli);
         cop_msg_add_u64(&m, COP_TAG_PIDS_MAX, limits.pids);
         cop_msg_add_u64(&m, COP_TAG_NOFILE, limits.nofile);
-        int r = add_paths(sb, &m, err);
+        if (flags)
+                cop_msg_add_u64(&m, COP_TAG_FLAGS, flags);
+        int r = add_node_paths(sb, thaw_node, &m, err);
         if (r == 0)
-                cop_keeper_call(sb->keeper, &m, START_DEADLINE, on_started, sb);
+                r = add_paths(sb, &m, err);
+        if (r == 0)
+                cop_keeper_call(sb->keeper, &m, START_DEADLINE, fn, userdata);
         return r;
 }
 
-static int start_keeper(struct cop_sandbox *sb, struct cop_error *err)
+int cop_sandbox_start_keeper(struct cop_sandbox *sb, struct cop_error *err)
 {
         const struct cop_keeper_events events = {cop_sandbox_on_event, cop_sandbox_on_lost, sb};
         char socket_path[4200], log_path[4200];
@@ -324,10 +381,15 @@ static void on_cancel(void *data)
 static int begin(struct cop_engine *e, const struct cop_sandbox_params *p, struct cop_sandbox **ret,
                  struct cop_error *err)
 {
+        _cleanup_(cop_node_row_freep) struct cop_node_row *node = NULL;
         struct cop_sandbox_row *row = calloc(1, sizeof(*row));
         usec_t begun = cop_now(CLOCK_MONOTONIC);
 
-        int r = row ? fill_row(e, p, row, err) : cop_error_errno(err, ENOMEM, "sandbox");
+        int r = row ? 0 : cop_error_errno(err, ENOMEM, "sandbox");
+        if (r == 0 && p->node)
+                r = cop_store_node_get(e->store, p->node, &node, err);
+        if (r == 0)
+                r = fill_row(e, p, node, row, err);
         if (r == 0)
                 r = insert_row(e, row, err);
         if (r < 0) {
@@ -349,6 +411,15 @@ static int begin(struct cop_engine *e, const struct cop_sandbox_params *p, struc
                 cop_sandbox_drop(sb);
                 cop_store_sandbox_delete(e->store, id, NULL);
                 return r;
+        }
+        if (node && strcmp(node->kind, "memory") == 0) {
+                sb->start->thaw_node = strdup(node->id);
+                r = cop_node_restore_contexts(sb, node, err);
+                if (r < 0) {
+                        cop_sandbox_drop(sb);
+                        cop_store_sandbox_delete(e->store, id, NULL);
+                        return r;
+                }
         }
         sb->start->begun = begun;
         sb->start->start_kernel = p->start_kernel;
@@ -374,11 +445,11 @@ void cop_sandbox_create(struct cop_engine *e, const struct cop_sandbox_params *p
                 return;
         }
         cop_engine_event(e, "sandbox.created", sb->id, NULL);
-        int r = make_folders(sb, &err);
+        int r = cop_sandbox_make_folders(sb, &err);
         if (r == 0)
-                r = start_keeper(sb, &err);
+                r = cop_sandbox_start_keeper(sb, &err);
         if (r == 0)
-                r = send_start(sb, &err);
+                r = cop_sandbox_send_start(sb, sb->start->thaw_node, sb->start->thaw_node ? COP_THAW_FORK : 0, on_started, sb, &err);
         if (r < 0)
                 fail(sb, &err);
         else if (ret_op)

@@ -8,6 +8,12 @@ static const char *state_name(const struct cop_sandbox *sb)
                 return "starting";
         case COP_SANDBOX_RUNNING:
                 return "running";
+        case COP_SANDBOX_SUSPENDING:
+                return "suspending";
+        case COP_SANDBOX_SUSPENDED:
+                return "suspended";
+        case COP_SANDBOX_RESUMING:
+                return "resuming";
         case COP_SANDBOX_ENDING:
                 return "ending";
         case COP_SANDBOX_ENDED:
@@ -61,6 +67,8 @@ static json_t *view(const struct cop_sandbox_row *row, const char *state)
         set_text(v, "user", row->user);
         set_text(v, "workdir", row->workdir);
         json_object_set_new(v, "generation", json_integer((json_int_t)row->generation));
+        if (row->node_id[0])
+                json_object_set_new(v, "node_id", json_string(row->node_id));
         if (row->start_time)
                 json_object_set_new(v, "start_ms", json_real((double)row->start_time / USEC_PER_MSEC));
         return v;

@@ -1,4 +1,4 @@
-#include "engine/sandbox.h"
+#include "engine/node.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -53,7 +53,8 @@ void cop_sandbox_drop(struct cop_sandbox *sb)
                 }
         cop_keeper_free(sb->keeper);
         cop_sandbox_end_drop(sb);
-        free(sb->start);
+        cop_sandbox_start_drop(sb);
+        cop_sandbox_sleep_drop(sb);
         while (sb->waiters) {
                 struct cop_sandbox_waiter *w = sb->waiters;
                 sb->waiters = w->next;
@@ -198,6 +199,8 @@ void cop_sandbox_when_running(struct cop_engine *e, const char *ref, cop_sandbox
         w->fn = fn;
         w->userdata = userdata;
         *end = w;
+        if (sb->state == COP_SANDBOX_SUSPENDED)
+                cop_sandbox_wake(sb);
 }
 
 void cop_sandbox_answer_waiters(struct cop_sandbox *sb, const struct cop_error *err)

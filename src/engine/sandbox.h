@@ -58,6 +58,16 @@ int cop_sandbox_check_name(struct cop_engine *e, const char *name, const struct 
 
 /* Stops a start under way; its caller gets err. */
 void cop_sandbox_start_abort(struct cop_sandbox *sb, const struct cop_error *err);
+void cop_sandbox_start_drop(struct cop_sandbox *sb); /* frees what it holds, tells nobody */
+
+/* The parts of a start that waking shares.  Folders: made anew; those that are there already are kept. */
+int cop_sandbox_make_folders(struct cop_sandbox *sb, struct cop_error *err);
+int cop_sandbox_start_keeper(struct cop_sandbox *sb, struct cop_error *err);
+/* START; thaw_node: id of the node whose memory is thawed instead of starting an init, NULL = none; flags as in wire.h. */
+int cop_sandbox_send_start(struct cop_sandbox *sb, const char *thaw_node, unsigned flags, cop_keeper_reply_fn fn, void *userdata,
+                           struct cop_error *err);
+/* A keeper that died says why on its stderr only: its last words are added to the message. */
+void cop_sandbox_add_last_words(struct cop_sandbox *sb, struct cop_error *err);
 
 /* -- sandbox-end.c ------------------------------------------------------------------------------------------------- */
 
@@ -82,8 +92,14 @@ int cop_policy_new(struct cop_engine *e, struct cop_error *err);
 void cop_policy_changed(struct cop_engine *e); /* an expires_at changed */
 void cop_policy_purge(struct cop_engine *e);   /* something was marked for cop_store_purge_step */
 
+/* -- sleep.c ------------------------------------------------------------------------------------------------------- */
+
+void cop_sandbox_sleep_drop(struct cop_sandbox *sb);
+
 /* -- adopt.c ------------------------------------------------------------------------------------------------------- */
 
+/* Asks the keeper what runs (LIST), connects kernels and commands to their rows, and makes the sandbox RUNNING. */
+void cop_sandbox_take_over(struct cop_sandbox *sb);
 int cop_engine_adopt(struct cop_engine *e, struct cop_error *err);
 void cop_engine_adopt_drop(struct cop_engine *e);
 

@@ -1,0 +1,231 @@
+/* Snapshots, sandboxes made from nodes, and forks.
+ *
+ * A fork is a node of the running sandbox and any number of sandboxes made from it: they thaw the same image, so their memory is
+ * shared until it is written.  Each child succeeds or fails by itself.
+ */
+#include "engine/node.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/parse.h"
+
+#define FORK_MAX 100
+
+static json_t *error_view(const struct cop_error *err)
+{
+        return json_pack("{s:b, s:s, s:s, s:b}", "error", 1, "code", cop_err_code_name(err->code), "message", err->message, "retryable",
+                         cop_err_code_retryable(err->code));
+}
+
+/* -- snapshot ---------------------------------------------------------------------------------------------------------------- */
+
+struct snapshot {
+        struct cop_op *op;
+        char *name; /* owned */
+        bool files_only;
+};
+
+static void snapshot_free(struct snapshot *s)
+{
+        free(s->name);
+        free(s);
+}
+
+static void on_snapshot(struct cop_node_row *row, const struct cop_error *err, void *userdata)
+{
+        cop_op_done(userdata, row ? cop_node_view(row) : NULL, err);
+}
+
+static void begin_snapshot(struct cop_sandbox *sb, const struct cop_error *err, void *userdata)
+{
+        struct snapshot *s = userdata;
+
+        if (!sb) {
+                cop_op_done(s->op, NULL, err);
+        } else {
+                const struct cop_node_params p = {.reason = COP_NODE_SNAPSHOT, .files_only = s->files_only, .name = s->name};
+                cop_node_make(sb, &p, on_snapshot, s->op);
+        }
+        snapshot_free(s);
+}
+
+static int check_name(struct cop_engine *e, const char *name, struct cop_error *err)
+{
+        _cleanup_(cop_node_row_freep) struct cop_node_row *row = NULL;
+
+        if (!name)
+                return 0;
+        if (!cop_name_valid(name) || strncmp(name, "nd_", 3) == 0)
+                return cop_error_set(err, EINVAL, COP_ERR_bad_request, "field \"name\": expected 1-63 of letters, digits, . _ -");
+        if (cop_store_node_get(e->store, name, &row, NULL) == 0)
+                return cop_error_set(err, EEXIST, COP_ERR_name_taken,
+                                     "a snapshot is already named \"%s\"; choose another name or remove it", name);
+        return 0;
+}
+
+void cop_sandbox_snapshot(struct cop_engine *e, const char *ref, const char *name, bool files_only, struct cop_op_to to,
+                          struct cop_op **ret_op)
+{
+        struct cop_error err;
+
+        if (ret_op)
+                *ret_op = NULL;
+        if (check_name(e, name, &err) < 0) {
+                cop_answer(to, NULL, &err);
+                return;
+        }
+        struct snapshot *s = calloc(1, sizeof(*s));
+        if (!s || !(s->op = cop_op_new(e, to, NULL, NULL))) {
+                if (!s)
+                        cop_answer(to, NULL, NULL);
+                free(s);
+                return;
+        }
+        s->name = name ? strdup(name) : NULL;
+        s->files_only = files_only;
+        uint64_t serial = cop_op_serial(s->op);
+        cop_sandbox_when_running(e, ref, begin_snapshot, s);
+        if (ret_op)
+                *ret_op = cop_op_find(e, serial);
+}
+
+/* -- children of a node --------------------------------------------------------------------------------------------------------- */
+
+struct branching {
+        struct cop_engine *engine;
+        struct cop_op *op;
+        json_t *params;          /* owned: labels, metadata, ttl_seconds, name */
+        unsigned count, open;
+        json_t *sandboxes;       /* owned array: a Sandbox or an error each */
+        json_t *node;            /* owned view */
+        char node_id[COP_ID_MAX];
+};
+
+static void branching_done(struct branching *b)
+{
+        if (--b->open > 0)
+                return;
+        cop_op_done(b->op, json_pack("{s:O, s:O}", "node", b->node, "sandboxes", b->sandboxes), NULL);
+        /* A node that only served the fork stays as long as the children need it. */
+        json_decref(b->params);
+        json_decref(b->sandboxes);
+        json_decref(b->node);
+        free(b);
+}
+
+static void on_child(json_t *result, const struct cop_error *err, void *userdata)
+{
+        struct branching *b = userdata;
+
+        if (result)
+                json_array_append(b->sandboxes, result);
+        else
+                json_array_append_new(b->sandboxes, error_view(err));
+        branching_done(b);
+}
+
+static void make_children(struct branching *b)
+{
+        const char *name = json_string_value(json_object_get(b->params, "name"));
+        json_t *ttl = json_object_get(b->params, "ttl_seconds");
+
+        b->open = b->count + 1;
+        for (unsigned i = 0; i < b->count; i++) {
+                char numbered[80];
+                snprintf(numbered, sizeof(numbered), "%.60s-%u", name ? name : "", i + 1);
+                const struct cop_sandbox_params p = {
+                        .name = !name ? NULL : b->count == 1 ? name : numbered,
+                        .node = b->node_id,
+                        .labels = json_object_get(b->params, "labels"),
+                        .metadata = json_object_get(b->params, "metadata"),
+                        .ttl = json_is_number(ttl) ? (usec_t)(json_number_value(ttl) * 1e6) : USEC_INFINITY,
+                        .start_kernel = true,
+                };
+                cop_sandbox_create(b->engine, &p, (struct cop_op_to){.done = on_child, .userdata = b}, NULL);
+        }
+        branching_done(b);
+}
+
+static void on_fork_node(struct cop_node_row *row, const struct cop_error *err, void *userdata)
+{
+        struct branching *b = userdata;
+
+        if (!row) {
+                cop_op_done(b->op, NULL, err);
+                json_decref(b->params);
+                json_decref(b->sandboxes);
+                free(b);
+                return;
+        }
+        b->node = cop_node_view(row);
+        snprintf(b->node_id, sizeof(b->node_id), "%s", row->id);
+        make_children(b);
+}
+
+static void begin_fork(struct cop_sandbox *sb, const struct cop_error *err, void *userdata)
+{
+        if (!sb) {
+                on_fork_node(NULL, err, userdata);
+                return;
+        }
+        const struct cop_node_params p = {.reason = COP_NODE_FORK};
+        cop_node_make(sb, &p, on_fork_node, userdata);
+}
+
+static struct branching *branching_new(struct cop_engine *e, json_t *params, unsigned count, struct cop_op_to to, struct cop_op **ret_op)
+{
+        struct cop_error err;
+
+        if (ret_op)
+                *ret_op = NULL;
+        if (count < 1 || count > FORK_MAX) {
+                cop_error_set(&err, EINVAL, COP_ERR_bad_request, "field \"count\": expected a whole number from 1 to %d", FORK_MAX);
+                cop_answer(to, NULL, &err);
+                return NULL;
+        }
+        struct branching *b = calloc(1, sizeof(*b));
+        if (!b || !(b->op = cop_op_new(e, to, NULL, NULL))) {
+                if (!b)
+                        cop_answer(to, NULL, NULL);
+                free(b);
+                return NULL;
+        }
+        b->engine = e;
+        b->count = count;
+        b->params = json_incref(params);
+        b->sandboxes = json_array();
+        return b;
+}
+
+void cop_sandbox_fork(struct cop_engine *e, const char *ref, json_t *params, unsigned count, struct cop_op_to to, struct cop_op **ret_op)
+{
+        struct branching *b = branching_new(e, params, count, to, ret_op);
+
+        if (!b)
+                return;
+        uint64_t serial = cop_op_serial(b->op);
+        cop_sandbox_when_running(e, ref, begin_fork, b);
+        if (ret_op)
+                *ret_op = cop_op_find(e, serial);
+}
+
+void cop_node_branch(struct cop_engine *e, const char *ref, json_t *params, unsigned count, struct cop_op_to to, struct cop_op **ret_op)
+{
+        _cleanup_(cop_node_row_freep) struct cop_node_row *row = NULL;
+        struct cop_error err;
+
+        if (cop_store_node_get(e->store, ref, &row, &err) < 0) {
+                if (ret_op)
+                        *ret_op = NULL;
+                cop_answer(to, NULL, &err);
+                return;
+        }
+        struct branching *b = branching_new(e, params, count, to, ret_op);
+        if (!b)
+                return;
+        uint64_t serial = cop_op_serial(b->op);
+        on_fork_node(row, NULL, b);
+        if (ret_op)
+                *ret_op = cop_op_find(e, serial);
+}

@@ -1,0 +1,53 @@
+/* Nodes: saved states of sandboxes (node.c), and the sandboxes that sleep as one or are made from one (sleep.c, branch.c).
+ *
+ * Invariants of the commit of a node; the code names them by number:
+ *      N1  a node's row is inserted only after the keeper said that all its files are synced
+ *      N2  a folder below nodes/ without a row belongs to nobody: the next start of a daemon deletes it, unless a sandbox names it
+ *          as pending_node
+ *      N3  layers and memory of a node are never changed; what is no longer needed is deleted whole
+ *      N4  a node is deleted only when no sandbox that has not ended and no other node needs it
+ *      N5  a sandbox that is suspended has node_id set to a node of its own, and pending_node empty
+ */
+#pragma once
+
+#include "engine/context.h"
+#include "engine/sandbox.h"
+
+enum cop_node_reason {
+        COP_NODE_SNAPSHOT,
+        COP_NODE_CHECKPOINT,
+        COP_NODE_SUSPEND,
+        COP_NODE_FORK,
+};
+
+struct cop_node_params {
+        enum cop_node_reason reason;
+        bool files_only;
+        bool end;         /* suspend: the tree ends with it */
+        const char *name; /* NULL = none */
+};
+
+/* -- node.c ---------------------------------------------------------------------------------------------------------------- */
+
+/* Freezes a running sandbox into a new node and makes that its head.  fn gets the row (borrowed), or the error; then nothing has
+ * changed.  Called at most once, from the loop; not when the sandbox ends meanwhile and the engine is freed. */
+typedef void (*cop_node_fn)(struct cop_node_row *row, const struct cop_error *err, void *userdata);
+void cop_node_make(struct cop_sandbox *sb, const struct cop_node_params *p, cop_node_fn fn, void *userdata);
+/* What a node's spec says of contexts becomes rows of this sandbox, in place of what it has. */
+int cop_node_restore_contexts(struct cop_sandbox *sb, const struct cop_node_row *node, struct cop_error *err);
+json_t *cop_node_view(const struct cop_node_row *row);
+/* Deletes the node and those of its ancestors that nothing needs any more and nobody named. */
+void cop_node_release(struct cop_engine *e, const char *id);
+/* The same for all nodes that were made from this sandbox, which has ended. */
+void cop_nodes_release_of(struct cop_engine *e, const char *sandbox_id);
+/* A suspend was cut off by the end of the daemon: the row of its node, if the keeper completed it (N1). */
+int cop_node_recover(struct cop_engine *e, const char *id, struct cop_node_row **ret, struct cop_error *err);
+/* At start: folders without a row (N2). */
+void cop_nodes_sweep(struct cop_engine *e);
+
+/* -- sleep.c --------------------------------------------------------------------------------------------------------------- */
+
+/* Wakes a suspended sandbox; joins a waking under way.  Waiters of the sandbox are served in the end. */
+void cop_sandbox_wake(struct cop_sandbox *sb);
+/* After a daemon's restart: a row that is suspended, or was in the middle of a transition. */
+void cop_sandbox_adopt_sleeping(struct cop_sandbox *sb, const char *state);

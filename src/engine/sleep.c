@@ -1,0 +1,573 @@
+/* Theory of operation: suspend, resume, goto
+ *
+ *      RUNNING ─ suspend ─► SUSPENDING ─ frozen ─► SUSPENDED ─ a request needs it ─► RESUMING ─► RUNNING
+ *         ▲                     │ failed                ▲                               │ failed twice
+ *         └─────────────────────┘                       └───────────────────────────────┘
+ *
+ * Suspend waits until the sandbox is quiet (no cell runs or waits, no attached command, no kernel being started), at most
+ * QUIET_MAX; what arrives meanwhile waits and wakes it again.  Then a node is made that ends the tree (node.c), clients of kernels
+ * are closed, and the folders of the running sandbox go: its files are the node's layer.
+ *
+ * Resume makes fresh folders and a new keeper, which thaws the node; kernels and commands are then connected as after a restart of
+ * the daemon (adopt.c).  When memory cannot be had back (another CPU or kernel, a damaged image) the sandbox boots cold from the same
+ * node's files, says so in memoryRestored and resumeReason, and each context tells it with its next cell.
+ *
+ * goto ends the present tree and resumes another node of the same sandbox in its place.
+ */
+#include "engine/node.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fs.h"
+
+#define QUIET_MAX     (30 * USEC_PER_SEC)
+#define QUIET_LOOK    (10 * USEC_PER_MSEC)
+#define STOP_DEADLINE (10 * USEC_PER_SEC)
+
+struct sleeper {
+        struct sleeper *next;
+        struct cop_op *op;
+};
+
+struct cop_sandbox_sleep {
+        struct sleeper *ops;      /* who waits for a suspend */
+        struct cop_source *timer; /* owned */
+        usec_t begun;             /* CLOCK_MONOTONIC */
+        bool cold;                /* memory was given up: resume_reason says why */
+};
+
+/* -- the object of a transition ---------------------------------------------------------------------------------------------- */
+
+void cop_sandbox_sleep_drop(struct cop_sandbox *sb)
+{
+        struct cop_sandbox_sleep *sleep = TAKE_PTR(sb->sleep);
+
+        if (!sleep)
+                return;
+        cop_source_free(sleep->timer);
+        while (sleep->ops) {
+                struct sleeper *s = sleep->ops;
+                sleep->ops = s->next;
+                free(s);
+        }
+        free(sleep);
+}
+
+static int sleep_new(struct cop_sandbox *sb, struct cop_error *err)
+{
+        sb->sleep = calloc(1, sizeof(*sb->sleep));
+        if (!sb->sleep)
+                return cop_error_errno(err, ENOMEM, "sandbox %s", sb->id);
+        sb->sleep->begun = cop_now(CLOCK_MONOTONIC);
+        return 0;
+}
+
+static void add_sleeper(struct cop_sandbox *sb, struct cop_op *op)
+{
+        struct sleeper *s = calloc(1, sizeof(*s));
+        struct cop_error err;
+
+        if (!s) {
+                cop_error_errno(&err, ENOMEM, "suspending sandbox %s", sb->id);
+                cop_op_done(op, NULL, &err);
+                return;
+        }
+        s->op = op;
+        s->next = sb->sleep->ops;
+        sb->sleep->ops = s;
+}
+
+static void answer_sleepers(struct cop_sandbox *sb, const struct cop_error *err)
+{
+        struct sleeper *list = TAKE_PTR(sb->sleep->ops);
+
+        while (list) {
+                struct sleeper *s = list;
+                list = s->next;
+                cop_op_done(s->op, err ? NULL : cop_sandbox_view(sb), err);
+                free(s);
+        }
+}
+
+static void set_state(struct cop_sandbox *sb, enum cop_sandbox_state state, const char *name)
+{
+        struct cop_error err;
+
+        sb->state = state;
+        snprintf(sb->row->state, sizeof(sb->row->state), "%s", name);
+        if (cop_store_sandbox_set_node(sb->engine->store, sb->row, &err) < 0)
+                cop_log_warning("sandbox %s: %s", sb->id, err.message);
+}
+
+static void discard_folders(struct cop_sandbox *sb)
+{
+        static const char *const parts[] = {"fs", "run"};
+        char path[4200];
+
+        sb->ipc_fd = cop_close(sb->ipc_fd);
+        sb->logs_fd = cop_close(sb->logs_fd);
+        for (size_t i = 0; i < ELEMENTSOF(parts); i++)
+                if (cop_path_format(path, sizeof(path), "%s/%s", sb->dir, parts[i]) == 0)
+                        cop_trash_add(sb->engine, path);
+}
+
+/* -- resume ------------------------------------------------------------------------------------------------------------------------ */
+
+static void boot(struct cop_sandbox *sb);
+
+static const char *reason_of(const struct cop_error *err)
+{
+        if (err->code == COP_ERR_image_mismatch)
+                return strstr(err->message, "kernel") ? "kernel_mismatch" : "cpu_mismatch";
+        return "restore_failed";
+}
+
+static void asleep_again(struct cop_sandbox *sb, const struct cop_error *err)
+{
+        struct cop_error error = *err;
+
+        cop_keeper_kill(sb->keeper);
+        sb->keeper = cop_keeper_free(sb->keeper);
+        sb->row->pending_node[0] = '\0';
+        cop_sandbox_sleep_drop(sb);
+        set_state(sb, COP_SANDBOX_SUSPENDED, "suspended");
+        cop_error_wrap(&error, 0, "sandbox %s could not be resumed; its state is kept", sb->id);
+        cop_sandbox_answer_waiters(sb, &error);
+}
+
+/* The kernels of a cold boot are new ones: each context says so with its next cell. */
+static void lose_memory(struct cop_sandbox *sb)
+{
+        _cleanup_(cop_context_rows_freep) struct cop_context_row **rows = NULL;
+        char stamp[COP_RFC3339_MAX];
+
+        cop_commands_detach(sb);
+        if (cop_store_context_list(sb->engine->store, sb->id, &rows, NULL) < 0)
+                return;
+        for (struct cop_context_row **row = rows; *row; row++) {
+                _cleanup_json_ json_t *lost = json_pack(
+                        "{s:s, s:I, s:s, s:s}", "reason", sb->resume_reason, "generation", (json_int_t)(*row)->generation, "at",
+                        cop_rfc3339(cop_now(CLOCK_REALTIME), stamp), "message",
+                        "the sandbox was started again from its files; variables, imports and processes are gone");
+                free((*row)->state_lost);
+                (*row)->state_lost = json_dumps(lost, JSON_COMPACT);
+                (*row)->kernel_key[0] = '\0';
+                (*row)->kernel_pid = 0;
+                snprintf((*row)->state, sizeof((*row)->state), "starting");
+                cop_store_context_update(sb->engine->store, *row, NULL);
+        }
+}
+
+static void on_booted(struct cop_msg *reply, const struct cop_error *err, void *userdata)
+{
+        struct cop_sandbox *sb = userdata;
+
+        if (sb->state != COP_SANDBOX_RESUMING)
+                return; /* it is being removed */
+        if (err && sb->sleep->cold) {
+                asleep_again(sb, err);
+                return;
+        }
+        if (err) {
+                cop_log_warning("memory of sandbox %s: %s", sb->id, err->message);
+                snprintf(sb->resume_reason, sizeof(sb->resume_reason), "%s", reason_of(err));
+                snprintf(sb->resume_message, sizeof(sb->resume_message), "%s", err->message);
+                if (sb->require_memory) {
+                        asleep_again(sb, err);
+                        return;
+                }
+                cop_keeper_kill(sb->keeper);
+                sb->keeper = cop_keeper_free(sb->keeper);
+                sb->sleep->cold = true;
+                boot(sb);
+                return;
+        }
+        sb->memory_restored = !sb->sleep->cold;
+        if (sb->sleep->cold)
+                lose_memory(sb);
+        sb->resume_time = cop_now(CLOCK_MONOTONIC) - sb->sleep->begun;
+        sb->row->pending_node[0] = '\0';
+        snprintf(sb->row->state, sizeof(sb->row->state), "running");
+        cop_store_sandbox_set_node(sb->engine->store, sb->row, NULL);
+        cop_sandbox_sleep_drop(sb);
+        _cleanup_json_ json_t *detail = json_pack("{s:b, s:s}", "memoryRestored", sb->memory_restored, "resumeReason", sb->resume_reason);
+        cop_engine_event(sb->engine, "sandbox.resumed", sb->id, detail);
+        cop_sandbox_take_over(sb);
+}
+
+/* Fresh folders, a new keeper, START from the node. */
+static void boot(struct cop_sandbox *sb)
+{
+        _cleanup_(cop_node_row_freep) struct cop_node_row *node = NULL;
+        struct cop_error err;
+
+        int r = cop_store_node_get(sb->engine->store, sb->row->node_id, &node, &err);
+        if (r == 0 && strcmp(node->kind, "memory") != 0 && !sb->sleep->cold) {
+                sb->sleep->cold = true;
+                snprintf(sb->resume_reason, sizeof(sb->resume_reason), "no_memory_snapshot");
+        }
+        discard_folders(sb);
+        if (r == 0)
+                r = cop_sandbox_make_folders(sb, &err);
+        if (r == 0)
+                r = cop_sandbox_start_keeper(sb, &err);
+        if (r == 0)
+                r = cop_sandbox_send_start(sb, sb->sleep->cold ? NULL : sb->row->node_id, 0, on_booted, sb, &err);
+        if (r < 0)
+                asleep_again(sb, &err);
+}
+
+static void begin_boot(struct cop_sandbox *sb)
+{
+        sb->resume_reason[0] = '\0';
+        sb->resume_message[0] = '\0';
+        snprintf(sb->row->boot_id, strlen(sb->row->boot_id) + 1, "%s", sb->engine->boot_id);
+        memcpy(sb->row->pending_node, sb->row->node_id, sizeof(sb->row->pending_node));
+        set_state(sb, COP_SANDBOX_RESUMING, "resuming");
+        boot(sb);
+}
+
+void cop_sandbox_wake(struct cop_sandbox *sb)
+{
+        struct cop_error err;
+
+        if (sb->state != COP_SANDBOX_SUSPENDED)
+                return;
+        if (sleep_new(sb, &err) < 0) {
+                cop_sandbox_answer_waiters(sb, &err);
+                return;
+        }
+        begin_boot(sb);
+}
+
+struct resume {
+        struct cop_engine *engine;
+        struct cop_op *op;
+};
+
+static void on_resumed(struct cop_sandbox *sb, const struct cop_error *err, void *userdata)
+{
+        json_t *view = sb ? cop_sandbox_view(sb) : NULL;
+
+        if (view) {
+                json_object_set_new(view, "memoryRestored", json_boolean(sb->memory_restored));
+                if (sb->resume_reason[0])
+                        json_object_set_new(view, "resumeReason", json_string(sb->resume_reason));
+                if (sb->resume_message[0])
+                        json_object_set_new(view, "resumeMessage", json_string(sb->resume_message));
+                json_object_set_new(view, "resume_ms", json_real((double)sb->resume_time / 1000));
+        }
+        cop_op_done(userdata, view, err);
+}
+
+void cop_sandbox_resume(struct cop_engine *e, const char *ref, bool require_memory, struct cop_op_to to, struct cop_op **ret_op)
+{
+        struct cop_op *op = cop_op_new(e, to, NULL, NULL);
+        struct cop_sandbox *sb = cop_sandbox_by_ref(e, ref);
+
+        if (ret_op)
+                *ret_op = NULL;
+        if (!op)
+                return;
+        uint64_t serial = cop_op_serial(op);
+        if (sb && sb->state == COP_SANDBOX_SUSPENDED)
+                sb->require_memory = require_memory;
+        if (sb && sb->state == COP_SANDBOX_RUNNING)
+                sb->memory_restored = true; /* it never lost it */
+        cop_sandbox_when_running(e, ref, on_resumed, op);
+        if (ret_op)
+                *ret_op = cop_op_find(e, serial);
+}
+
+/* -- suspend ----------------------------------------------------------------------------------------------------------------------- */
+
+/* What holds a suspend up: its description, or NULL. */
+static const char *busy_with(struct cop_sandbox *sb)
+{
+        for (struct cop_context *c = sb->contexts; c; c = c->next) {
+                if (c->running || c->queue_head)
+                        return "a cell is running";
+                if (c->removing || c->call || c->waiting || (c->kernel && !cop_kernel_is_ready(c->kernel)))
+                        return "a kernel is being started or ended";
+        }
+        return cop_commands_attached(sb) ? "a command is attached" : NULL;
+}
+
+static void awake_again(struct cop_sandbox *sb, const struct cop_error *err)
+{
+        struct cop_error error = *err;
+
+        sb->row->pending_node[0] = '\0';
+        cop_error_wrap(&error, 0, "sandbox %s could not be suspended and runs on", sb->id);
+        answer_sleepers(sb, &error);
+        cop_sandbox_sleep_drop(sb);
+        set_state(sb, COP_SANDBOX_RUNNING, "running");
+        if (sb->contexts || !sb->keeper) {
+                cop_sandbox_answer_waiters(sb, NULL);
+                return;
+        }
+        sb->state = COP_SANDBOX_RESUMING; /* until kernels are connected again */
+        cop_sandbox_take_over(sb);
+}
+
+static void on_frozen(struct cop_node_row *row, const struct cop_error *err, void *userdata)
+{
+        struct cop_sandbox *sb = userdata;
+
+        if (sb->state != COP_SANDBOX_SUSPENDING)
+                return; /* it is being removed */
+        if (err) {
+                awake_again(sb, err);
+                return;
+        }
+        sb->keeper = cop_keeper_free(sb->keeper);
+        sb->state = COP_SANDBOX_SUSPENDED;
+        discard_folders(sb);
+        _cleanup_json_ json_t *detail = json_pack("{s:s, s:f}", "node_id", row->id, "duration_ms", (double)row->duration / 1000);
+        cop_engine_event(sb->engine, "sandbox.suspended", sb->id, detail);
+        answer_sleepers(sb, NULL);
+        cop_sandbox_sleep_drop(sb);
+        if (sb->waiters)
+                cop_sandbox_wake(sb);
+}
+
+static void look_for_quiet(struct cop_source *s, usec_t now, void *userdata)
+{
+        struct cop_sandbox *sb = userdata;
+        const char *busy = busy_with(sb);
+        struct cop_error err;
+
+        if (busy && now - sb->sleep->begun < QUIET_MAX) {
+                cop_source_set_time(sb->sleep->timer, cop_usec_add(now, QUIET_LOOK));
+                return;
+        }
+        if (busy) {
+                cop_error_set(&err, EBUSY, COP_ERR_invalid_state, "%s; interrupt or await it", busy);
+                awake_again(sb, &err);
+                return;
+        }
+        const struct cop_node_params p = {.reason = COP_NODE_SUSPEND, .end = true};
+        cop_node_make(sb, &p, on_frozen, sb);
+        if (sb->state == COP_SANDBOX_SUSPENDING)
+                cop_contexts_detach(sb); /* their rows are what wakes up */
+}
+
+static void begin_suspend(struct cop_sandbox *sb, struct cop_op *op)
+{
+        struct cop_error err;
+
+        if (sb->state == COP_SANDBOX_SUSPENDING) {
+                add_sleeper(sb, op);
+                return;
+        }
+        if (sleep_new(sb, &err) < 0 ||
+            cop_loop_add_timer(sb->engine->loop, 0, look_for_quiet, sb, &sb->sleep->timer, &err) < 0) {
+                cop_sandbox_sleep_drop(sb);
+                cop_op_done(op, NULL, &err);
+                return;
+        }
+        add_sleeper(sb, op);
+        set_state(sb, COP_SANDBOX_SUSPENDING, "suspending");
+}
+
+static void on_suspend_possible(struct cop_sandbox *sb, const struct cop_error *err, void *userdata)
+{
+        if (sb)
+                begin_suspend(sb, userdata);
+        else
+                cop_op_done(userdata, NULL, err);
+}
+
+void cop_sandbox_suspend(struct cop_engine *e, const char *ref, struct cop_op_to to, struct cop_op **ret_op)
+{
+        struct cop_op *op = cop_op_new(e, to, NULL, NULL);
+        struct cop_sandbox *sb = cop_sandbox_by_ref(e, ref);
+
+        if (ret_op)
+                *ret_op = NULL;
+        if (!op)
+                return;
+        uint64_t serial = cop_op_serial(op);
+        if (sb && sb->state == COP_SANDBOX_SUSPENDED)
+                cop_op_done(op, cop_sandbox_view(sb), NULL);
+        else if (sb && sb->state == COP_SANDBOX_SUSPENDING)
+                begin_suspend(sb, op);
+        else
+                cop_sandbox_when_running(e, ref, on_suspend_possible, op);
+        if (ret_op)
+                *ret_op = cop_op_find(e, serial);
+}
+
+/* -- goto, undo ------------------------------------------------------------------------------------------------------------------- */
+
+struct travel {
+        struct cop_engine *engine;
+        struct cop_op *op;
+        char *node;     /* owned; id or name, or NULL for undo */
+        unsigned steps; /* undo */
+        struct cop_node_row *target; /* owned */
+        char sandbox_id[COP_ID_MAX];
+};
+
+static void travel_free(struct travel *t)
+{
+        cop_node_row_free(t->target);
+        free(t->node);
+        free(t);
+}
+
+static void travel_failed(struct travel *t, const struct cop_error *err)
+{
+        cop_op_done(t->op, NULL, err);
+        travel_free(t);
+}
+
+/* The state before the last `steps` cells: back along the parents of the head, a step whenever the last cell differs. */
+static int find_before(struct cop_sandbox *sb, unsigned steps, struct cop_node_row **ret, struct cop_error *err)
+{
+        _cleanup_(cop_cell_rows_freep) struct cop_cell_row **cells = NULL;
+        struct cop_cell_filter f = {.sandbox_id = sb->id, .limit = 1};
+        char cell[COP_STORE_ID_MAX] = "", node[COP_STORE_ID_MAX];
+
+        if (cop_store_cell_list(sb->engine->store, &f, &cells, NULL) == 0 && cells[0])
+                memcpy(cell, cells[0]->id, sizeof(cell));
+        snprintf(node, sizeof(node), "%s", sb->row->node_id);
+        while (node[0]) {
+                struct cop_node_row *row;
+                int r = cop_store_node_get(sb->engine->store, node, &row, err);
+                if (r < 0)
+                        return r;
+                if (strcmp(row->cell_id, cell) != 0) {
+                        memcpy(cell, row->cell_id, sizeof(cell));
+                        steps--;
+                }
+                if (steps == 0) {
+                        *ret = row;
+                        return 0;
+                }
+                memcpy(node, row->parent_id, sizeof(node));
+                cop_node_row_free(row);
+        }
+        return cop_error_set(err, ENOENT, COP_ERR_node_not_found,
+                             "sandbox %s has no saved state that far back; `coppice log %s` shows those it has", sb->id, sb->id);
+}
+
+static void on_stopped_for_travel(struct cop_msg *reply, const struct cop_error *stop_error, void *userdata)
+{
+        struct travel *t = userdata;
+        struct cop_sandbox *sb = cop_sandbox_by_id(t->engine, t->sandbox_id);
+        struct cop_error err;
+
+        if (!sb || sb->state != COP_SANDBOX_RESUMING) {
+                cop_error_set(&err, ESHUTDOWN, COP_ERR_sandbox_ended, "sandbox %s has ended", t->sandbox_id);
+                travel_failed(t, &err);
+                return;
+        }
+        if (stop_error)
+                cop_keeper_kill(sb->keeper);
+        sb->keeper = cop_keeper_free(sb->keeper);
+        char *layers = strdup(t->target->layers);
+        if (layers) {
+                free(sb->row->layers);
+                sb->row->layers = layers;
+        }
+        memcpy(sb->row->node_id, t->target->id, sizeof(sb->row->node_id));
+        if (cop_node_restore_contexts(sb, t->target, &err) < 0)
+                cop_log_warning("sandbox %s: %s", sb->id, err.message);
+        cop_sandbox_when_running(t->engine, sb->id, on_resumed, t->op);
+        travel_free(t);
+        begin_boot(sb);
+}
+
+static void begin_travel(struct cop_sandbox *sb, const struct cop_error *running_error, void *userdata)
+{
+        struct travel *t = userdata;
+        struct cop_error err;
+        struct cop_msg m;
+
+        if (!sb) {
+                travel_failed(t, running_error);
+                return;
+        }
+        const char *busy = busy_with(sb);
+        int r = busy ? cop_error_set(&err, EBUSY, COP_ERR_invalid_state, "%s in sandbox %s; interrupt or await it", busy, sb->id) : 0;
+        if (r == 0)
+                r = t->node ? cop_store_node_get(t->engine->store, t->node, &t->target, &err) : find_before(sb, t->steps, &t->target, &err);
+        if (r == 0 && strcmp(t->target->image_id, sb->row->image_id) != 0)
+                r = cop_error_set(&err, EINVAL, COP_ERR_invalid_state, "node %s is of another image than sandbox %s", t->target->id, sb->id);
+        if (r == 0)
+                r = sleep_new(sb, &err);
+        if (r < 0) {
+                travel_failed(t, &err);
+                return;
+        }
+        snprintf(t->sandbox_id, sizeof(t->sandbox_id), "%s", sb->id);
+        sb->state = COP_SANDBOX_RESUMING;
+        cop_commands_end(sb, "undone");
+        cop_contexts_detach(sb);
+        cop_msg_init(&m, COP_WIRE_STOP, 0);
+        cop_msg_add_u64(&m, COP_TAG_TIMEOUT, 0);
+        cop_keeper_call(sb->keeper, &m, STOP_DEADLINE, on_stopped_for_travel, t);
+}
+
+static void travel(struct cop_engine *e, const char *ref, const char *node, unsigned steps, struct cop_op_to to, struct cop_op **ret_op)
+{
+        struct travel *t = calloc(1, sizeof(*t));
+
+        if (ret_op)
+                *ret_op = NULL;
+        if (!t || !(t->op = cop_op_new(e, to, NULL, NULL))) {
+                if (!t)
+                        cop_answer(to, NULL, NULL);
+                free(t);
+                return;
+        }
+        t->engine = e;
+        t->node = node ? strdup(node) : NULL;
+        t->steps = steps;
+        uint64_t serial = cop_op_serial(t->op);
+        cop_sandbox_when_running(e, ref, begin_travel, t);
+        if (ret_op)
+                *ret_op = cop_op_find(e, serial);
+}
+
+void cop_sandbox_goto(struct cop_engine *e, const char *ref, const char *node, struct cop_op_to to, struct cop_op **ret_op)
+{
+        travel(e, ref, node, 0, to, ret_op);
+}
+
+void cop_sandbox_undo(struct cop_engine *e, const char *ref, unsigned steps, struct cop_op_to to, struct cop_op **ret_op)
+{
+        travel(e, ref, NULL, steps, to, ret_op);
+}
+
+/* -- after a daemon's restart ------------------------------------------------------------------------------------------------------ */
+
+/* resuming: what was thawed half way goes, the node is still there.  suspending: no keeper is left, so either the node was completed,
+ * or the sandbox died while it was being made. */
+void cop_sandbox_adopt_sleeping(struct cop_sandbox *sb, const char *was)
+{
+        _cleanup_(cop_node_row_freep) struct cop_node_row *node = NULL;
+        struct cop_error err;
+
+        if (strcmp(was, "suspending") == 0) {
+                if (cop_node_recover(sb->engine, sb->row->pending_node, &node, &err) < 0) {
+                        cop_log_warning("sandbox %s was lost while it was suspended: %s", sb->id, err.message);
+                        cop_sandbox_end(sb, "keeper_died", NULL);
+                        return;
+                }
+                memcpy(sb->row->node_id, node->id, sizeof(sb->row->node_id));
+                char *layers = strdup(node->layers);
+                if (layers) {
+                        free(sb->row->layers);
+                        sb->row->layers = layers;
+                }
+        }
+        if (sb->keeper)
+                cop_keeper_kill(sb->keeper);
+        sb->keeper = cop_keeper_free(sb->keeper);
+        sb->row->pending_node[0] = '\0';
+        discard_folders(sb);
+        set_state(sb, COP_SANDBOX_SUSPENDED, "suspended");
+}
