@@ -172,7 +172,9 @@ int cop_layers_mount(const struct cop_layers *layers, struct cop_error *err)
                 r = place(layers->upper_fd, "rw", err);
         if (r < 0)
                 return r;
-        if (cop_buf_adds(&options, ",upperdir=rw/upper,workdir=rw/work,userxattr") < 0)
+        /* index=off, whatever the kernel's default: with it a sandbox could not start again while the end of the one before is
+         * still being written to disk (release_root in sandbox.c). */
+        if (cop_buf_adds(&options, ",upperdir=rw/upper,workdir=rw/work,userxattr,index=off") < 0)
                 return cop_error_errno(err, E2BIG, "overlay options of %zu layers", layers->lower_count);
         if (mkdir("root", 0755) < 0 || mount("overlay", "root", "overlay", 0, options.data) < 0 || chdir("root") < 0)
                 return cop_error_errno(err, errno,

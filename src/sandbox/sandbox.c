@@ -27,6 +27,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -49,6 +50,7 @@ struct cop_sandbox {
         pid_t pid;      /* 0 = not started or reaped */
         int pidfd;      /* owned */
         int control_fd; /* owned */
+        int root_fd;    /* owned; the root folder inside, O_PATH: see release_root */
         struct cop_cgroup cgroup;
 };
 
@@ -208,9 +210,16 @@ static int run_start(struct cop_sandbox *sb, struct start *s, struct cop_error *
         r = cop_cgroup_add(&sb->cgroup, sb->pid, born_inside, err);
         if (r < 0)
                 return r;
-        if ((r = hear(s, COP_SYNC_MOUNTED, err)) < 0 || (r = tell(s, COP_SYNC_EXECUTE, err)) < 0)
+        if ((r = hear(s, COP_SYNC_MOUNTED, err)) < 0)
                 return r;
-        return hear(s, 0, err);
+        char path[64];
+        snprintf(path, sizeof(path), "/proc/%d/root", (int)sb->pid);
+        sb->root_fd =
+                open(path, O_PATH | O_DIRECTORY | O_CLOEXEC); /* while the child waits and cannot be dead already */
+        if (sb->root_fd < 0)
+                return cop_error_errno(err, errno, "opening the sandbox's root");
+        r = tell(s, COP_SYNC_EXECUTE, err);
+        return r < 0 ? r : hear(s, 0, err);
 }
 
 static int make_cgroup(struct cop_sandbox *sb, const struct cop_sandbox_spec *spec, struct cop_error *err)
@@ -240,7 +249,7 @@ int cop_sandbox_start(const struct cop_sandbox_spec *spec, struct cop_sandbox **
 
         if (!sb)
                 return cop_error_errno(err, ENOMEM, "sandbox");
-        *sb = (struct cop_sandbox){.pidfd = -EBADF, .control_fd = -EBADF, .cgroup = COP_CGROUP_NULL};
+        *sb = (struct cop_sandbox){.pidfd = -EBADF, .control_fd = -EBADF, .root_fd = -EBADF, .cgroup = COP_CGROUP_NULL};
         if (r == 0)
                 r = make_cgroup(sb, spec, err);
         if (r == 0)
@@ -292,6 +301,28 @@ int cop_sandbox_wipe(struct cop_sandbox *sb)
         return r;
 }
 
+/* Whoever drops the last reference to an overlay waits until the whole filesystem below it is on disk (ovl_sync_fs): seconds,
+ * when somebody has just written gigabytes.  The end of init does not wait, because we hold root_fd; the wait is left to a
+ * process that has nothing else open and that nobody waits for. */
+static void release_root(struct cop_sandbox *sb)
+{
+        int fds[2];
+
+        if (sb->root_fd < 0 || pipe2(fds, O_CLOEXEC) < 0)
+                return;
+        pid_t pid = fork();
+        if (pid == 0) {
+                char byte;
+                if (dup2(sb->root_fd, 0) < 0 || dup2(fds[0], 1) < 0 || close_range(2, ~0U, 0) < 0)
+                        _exit(1);
+                (void)!read(1, &byte, 1); /* until the parent has closed its own */
+                _exit(0);
+        }
+        sb->root_fd = cop_close(sb->root_fd);
+        close(fds[0]);
+        close(fds[1]);
+}
+
 struct cop_sandbox *cop_sandbox_free(struct cop_sandbox *sb)
 {
         usec_t deadline = cop_now(CLOCK_MONOTONIC) + 2 * USEC_PER_SEC;
@@ -304,7 +335,9 @@ struct cop_sandbox *cop_sandbox_free(struct cop_sandbox *sb)
                         ;
         while (cop_sandbox_wipe(sb) == -EBUSY && cop_now(CLOCK_MONOTONIC) < deadline)
                 nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        release_root(sb);
         cop_cgroup_done(&sb->cgroup);
+        cop_close(sb->root_fd);
         cop_close(sb->control_fd);
         cop_close(sb->pidfd);
         free(sb);

@@ -42,7 +42,8 @@ struct cop_cgroup *cop_sandbox_cgroup(struct cop_sandbox *sb); /* borrowed */
 void cop_sandbox_kill(struct cop_sandbox *sb);
 /* After init was reaped: removes the cgroup.  0, or -EBUSY (try again shortly). */
 int cop_sandbox_wipe(struct cop_sandbox *sb);
-/* Kills and removes what is left, waiting for it at most 2 s; returns NULL. */
+/* Kills and removes what is left, waiting for it at most 2 s; returns NULL.  May leave a child of the caller that waits for
+ * the disk and then ends by itself. */
 struct cop_sandbox *cop_sandbox_free(struct cop_sandbox *sb);
 static inline void cop_sandbox_freep(struct cop_sandbox **sb)
 {
