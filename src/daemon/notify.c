@@ -16,7 +16,7 @@ void cop_notify(const char *lines)
 
         if (!path || (*path != '/' && *path != '@') || strlen(path) >= sizeof(address.sun_path))
                 return;
-        strcpy(address.sun_path, path);
+        memcpy(address.sun_path, path, strlen(path)); /* zeroed behind it */
         socklen_t len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path));
         if (*path == '@')
                 address.sun_path[0] = '\0';

@@ -46,7 +46,7 @@ static int parse_argv(json_t *body, struct exec *e, struct cop_error *err)
                                              i);
                 e->argv[i] = json_string_value(value);
         }
-        if (!*e->argv[0])
+        if (!e->argv[0] || !*e->argv[0])
                 return cop_error_set(err, EINVAL, COP_ERR_bad_request,
                                      "field \"argv[0]\": the program's name is empty");
         e->params.argv = e->argv;

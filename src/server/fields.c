@@ -17,7 +17,7 @@ static json_t *get(json_t *body, const char *key)
 {
         json_t *value = json_object_get(body, key);
 
-        return value && json_is_null(value) ? NULL : value;
+        return json_is_null(value) ? NULL : value;
 }
 
 int cop_field_size(json_t *body, const char *key, uint64_t min, uint64_t *ret, struct cop_error *err)

@@ -46,6 +46,7 @@
 #define DISCARD_MAX (1u << 20)      /* bodies up to this are read to the end even when refused */
 #define BODY_BYTES_MAX (512u << 20) /* all buffered bodies together */
 #define SOURCE_BLOCK (64 * 1024)
+#define STREAM_BLOCK 2048
 #define STREAM_TIMEOUT 3600u /* seconds that a reader of a stream may stand still */
 
 /* -- life of a request ------------------------------------------------------------------------------------------ */
@@ -192,8 +193,11 @@ static ssize_t read_source(void *userdata, uint64_t position, char *buf, size_t 
         ssize_t got = r->reply.source.read(r->reply.source.source, buf, n);
         if (got > 0)
                 return got;
-        if (got == 0)
+        if (got == 0) {
+                /* What comes next on this connection is an ordinary request again. */
+                MHD_set_connection_option(r->http->connection, MHD_CONNECTION_OPTION_TIMEOUT, COP_HTTP_IDLE_TIMEOUT);
                 return MHD_CONTENT_READER_END_OF_STREAM;
+        }
         if (got != -EAGAIN)
                 return MHD_CONTENT_READER_END_WITH_ERROR;
         suspend(r->http);
@@ -209,7 +213,9 @@ static enum MHD_Result queue(struct cop_request *r)
 
         if (reply->source.read) {
                 uint64_t size = reply->size == UINT64_MAX ? MHD_SIZE_UNKNOWN : reply->size;
-                response = MHD_create_response_from_callback(size, SOURCE_BLOCK, read_source, r, NULL);
+                /* Without a size the library reads into the connection's pool; the block is for old clients only. */
+                size_t block = size == MHD_SIZE_UNKNOWN ? STREAM_BLOCK : SOURCE_BLOCK;
+                response = MHD_create_response_from_callback(size, block, read_source, r, NULL);
                 MHD_set_connection_option(h->connection, MHD_CONNECTION_OPTION_TIMEOUT, STREAM_TIMEOUT);
         } else {
                 /* The bytes live in the request, which outlives the response (on_completed). */

@@ -10,6 +10,8 @@
 #include "request.h"
 #include "server.h"
 
+#define COP_HTTP_IDLE_TIMEOUT 120u /* seconds without a byte, when not suspended */
+
 struct cop_lingers;
 
 struct cop_listener {

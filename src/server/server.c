@@ -22,10 +22,11 @@
 #include "http.h"
 
 #define CONNECTIONS_DEFAULT 1024
-#define BACKLOG 4096           /* the kernel takes less where somaxconn is lower */
-#define CONNECTIONS_SLACK 32   /* accepted beyond the limit, to be told so */
-#define POOL_SIZE (128 * 1024) /* per connection: headers and one piece of body; untouched pages cost nothing */
-#define IDLE_TIMEOUT 120u      /* seconds without a byte, when not suspended */
+#define BACKLOG 4096         /* the kernel takes less where somaxconn is lower */
+#define CONNECTIONS_SLACK 32 /* accepted beyond the limit, to be told so */
+/* Per connection: headers (at most about half of it) and one piece of body.  The library zeroes what it gives back, so all of
+ * it becomes resident; above 32 KiB it is a mapping of its own that goes back to the system when the connection ends. */
+#define POOL_SIZE (48 * 1024)
 #define STEPS_MAX 16
 
 /* -- driving ------------------------------------------------------------------------------------------------------ */
@@ -124,7 +125,7 @@ static int listen_unix(struct cop_server *s, const char *path, mode_t mode, stru
                 return cop_error_set(err, ENAMETOOLONG, COP_ERR_bad_request,
                                      "the socket path %s is longer than %zu bytes; choose a shorter one with --socket",
                                      path, sizeof(address.sun_path) - 1);
-        strcpy(address.sun_path, path);
+        memcpy(address.sun_path, path, strlen(path)); /* zeroed behind it */
         if (lstat(path, &st) == 0) {
                 if (!S_ISSOCK(st.st_mode))
                         return cop_error_set(err, EEXIST, COP_ERR_in_use, "%s exists and is not a socket", path);
@@ -172,7 +173,7 @@ static int parse_address(const char *text, union address *ret, socklen_t *ret_le
         memcpy(host, text, (size_t)(colon - text));
         host[colon - text] = '\0';
         if (!*host || strcmp(host, "localhost") == 0)
-                strcpy(host, "127.0.0.1");
+                snprintf(host, sizeof(host), "127.0.0.1");
         size_t len = strlen(host);
         if (host[0] == '[' && host[len - 1] == ']') {
                 memmove(host, host + 1, len);
@@ -245,9 +246,9 @@ static int start(struct cop_listener *l, struct cop_error *err)
                 MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL, cop_http_on_call, l,
                 MHD_OPTION_EXTERNAL_LOGGER, on_library_log, NULL, MHD_OPTION_LISTEN_SOCKET, l->fd,
                 MHD_OPTION_CONNECTION_LIMIT, s->connections_max + CONNECTIONS_SLACK, MHD_OPTION_CONNECTION_TIMEOUT,
-                IDLE_TIMEOUT, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_SIZE, MHD_OPTION_NOTIFY_COMPLETED,
-                cop_http_on_completed, l, MHD_OPTION_NOTIFY_CONNECTION, cop_http_on_connection, l,
-                MHD_OPTION_URI_LOG_CALLBACK, cop_http_on_uri, l, MHD_OPTION_END);
+                COP_HTTP_IDLE_TIMEOUT, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_SIZE,
+                MHD_OPTION_NOTIFY_COMPLETED, cop_http_on_completed, l, MHD_OPTION_NOTIFY_CONNECTION,
+                cop_http_on_connection, l, MHD_OPTION_URI_LOG_CALLBACK, cop_http_on_uri, l, MHD_OPTION_END);
         if (!l->daemon)
                 return cop_error_set(err, EIO, COP_ERR_internal, "the HTTP library does not start");
         info = MHD_get_daemon_info(l->daemon, MHD_DAEMON_INFO_EPOLL_FD);

@@ -44,12 +44,13 @@ static void note_part(struct cop_sse *s, const char *part, size_t n)
 
 size_t cop_sse_encode(struct cop_sse *s, const char *in, size_t in_len, char *out, size_t n, size_t *ret_taken)
 {
+        static const char prefix[] = "data: ";
         size_t taken = 0, len = 0;
 
         while (taken < in_len && n - len >= 64) {
                 if (!s->in_line) {
-                        memcpy(out + len, "data: ", 6);
-                        len += 6;
+                        memcpy(out + len, prefix, sizeof(prefix) - 1);
+                        len += sizeof(prefix) - 1;
                         s->in_line = true;
                         s->head_len = s->tail_len = 0;
                 }

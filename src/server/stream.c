@@ -14,7 +14,7 @@
 #include "http.h"
 #include "sse.h"
 
-#define BLOCK (16 * 1024)
+#define BLOCK (8 * 1024)
 #define FEED_MAX (256 * 1024)
 
 struct lines {
@@ -31,7 +31,7 @@ struct stream {
         bool mid_line;            /* NDJSON: the client has the beginning of a line */
         struct cop_source *timer; /* owned; SSE only */
         struct cop_sse sse;
-        char in[BLOCK];
+        char *in; /* owned: BLOCK bytes; SSE only */
         size_t in_len, in_used;
 };
 
@@ -75,6 +75,7 @@ static void arm(struct stream *st)
 
 static ssize_t read_sse(void *userdata, char *buf, size_t n)
 {
+        static const char comment[] = ": still here\n\n";
         struct stream *st = userdata;
         size_t len = 0;
 
@@ -82,14 +83,14 @@ static ssize_t read_sse(void *userdata, char *buf, size_t n)
                 return -EIO;
         while (n - len >= 64) {
                 if (st->in_used == st->in_len) {
-                        ssize_t got = read_lines(st, st->in, sizeof(st->in));
+                        ssize_t got = read_lines(st, st->in, BLOCK);
                         if (got <= 0 && len > 0)
                                 break;
                         if (got == -EAGAIN && st->keep_alive && !st->sse.in_line) {
                                 st->keep_alive = false;
                                 arm(st);
-                                memcpy(buf, ": still here\n\n", 14);
-                                return 14;
+                                memcpy(buf, comment, sizeof(comment) - 1);
+                                return sizeof(comment) - 1;
                         }
                         if (got <= 0)
                                 return got;
@@ -125,27 +126,29 @@ static void stream_free(void *userdata)
         if (st->lines.close)
                 st->lines.close(st->lines.source);
         cop_source_free(st->timer);
+        free(st->in);
         free(st);
 }
 
 static struct stream *stream_new(struct cop_request *r, enum cop_accept format, uint64_t after_seq)
 {
-        struct cop_error err;
+        struct cop_error err = COP_ERROR_NULL;
         struct stream *st = calloc(1, sizeof(*st));
+        bool sse = format == COP_ACCEPT_SSE;
 
-        if (!st) {
-                cop_error_errno(&err, ENOMEM, "stream");
+        if (st && sse)
+                st->in = malloc(BLOCK);
+        int k = !st || (sse && !st->in) ? cop_error_errno(&err, ENOMEM, "stream") : 0;
+        if (k == 0 && sse)
+                k = cop_loop_add_timer(r->server->loop, USEC_INFINITY, on_timer, st, &st->timer, &err);
+        if (k < 0) {
                 cop_reply_error(r, &err);
+                if (st)
+                        stream_free(st);
                 return NULL;
         }
         st->request = r;
         st->sse.seq = after_seq;
-        if (format == COP_ACCEPT_SSE &&
-            cop_loop_add_timer(r->server->loop, USEC_INFINITY, on_timer, st, &st->timer, &err) < 0) {
-                cop_reply_error(r, &err);
-                free(st);
-                return NULL;
-        }
         return st;
 }
 
