@@ -30,11 +30,11 @@ struct cop_kernel {
         unsigned entered; /* callbacks on the stack */
         bool freed;       /* to be released when the last of them returns */
 
-        int dir_fd;         /* borrowed until ready or failed */
-        char *base;         /* owned */
-        char *session;      /* owned */
+        int dir_fd;    /* borrowed until ready or failed */
+        char *base;    /* owned */
+        char *session; /* owned */
         char routing_id[80];
-        unsigned reopened; /* times that shell and stdin were opened anew */
+        unsigned reopened;  /* times that shell and stdin were opened anew */
         char id_prefix[40]; /* of message ids */
         uint64_t id_counter;
         bool adopt, holds_back;
