@@ -36,6 +36,7 @@ struct cop_dump {
         size_t source_count;
         char *buffer;                    /* owned: page transfer */
         uint64_t pages_written, pages_kept;
+        char *id_maps[2];        /* owned: uid_map and gid_map of the tree, as text */
         int64_t clock_offset[2]; /* ns that the tree's monotonic and boot clocks are ahead of ours */
         bool tracking; /* what the tracker says of writes refers to this parent, or to pages copied before the stop */
         int net_diag_fd;
@@ -56,6 +57,12 @@ int cop_dump_duplicate(struct cop_dump *d, struct cop_dump_file *known, struct c
 /* The file index of a descriptor of the engine itself (one that was in flight); proc is who holds the socket. */
 int cop_dump_own_fd(struct cop_dump *d, uint32_t proc, int fd, struct cop_error *err);
 int cop_dump_path_file(struct cop_dump *d, uint32_t proc, const char *link, struct cop_error *err);
+/* dump_sysv.c: all objects; then the file index of an attached segment. */
+int cop_dump_sysv(struct cop_dump *d, struct cop_error *err);
+int cop_dump_sysv_area(struct cop_dump *d, uint32_t proc, const struct cop_vma *v, struct cop_error *err);
+/* An id as it is inside the tree's user namespace (UINT32_MAX: it has none). */
+uint32_t cop_dump_uid(const struct cop_dump *d, uint32_t uid);
+uint32_t cop_dump_gid(const struct cop_dump *d, uint32_t gid);
 /* dump_sock.c */
 int cop_dump_socket(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct cop_error *err);
 int cop_dump_sockets_finish(struct cop_dump *d, struct cop_error *err);

@@ -335,10 +335,13 @@ static int dump_regular(struct cop_dump *d, struct cop_dump_file *known, struct 
         f->kind = IMG_FILE_REGULAR;
         f->arg[0] = (uint64_t)fi->st.st_size;
         f->arg[1] = fi->st.st_mode;
-        f->arg[2] = fi->st.st_nlink;
-        f->arg[3] = fi->st.st_uid;
-        f->arg[4] = fi->st.st_gid;
-        if (fi->st.st_nlink > 0) {
+        /* A name that was removed while other links remain: the content goes on without them. */
+        size_t length = strlen(fi->link);
+        bool gone = length > 10 && strcmp(fi->link + length - 10, " (deleted)") == 0;
+        f->arg[2] = gone ? 0 : fi->st.st_nlink;
+        f->arg[3] = cop_dump_uid(d, fi->st.st_uid);
+        f->arg[4] = cop_dump_gid(d, fi->st.st_gid);
+        if (f->arg[2] > 0) {
                 f->path = cop_image_puts(d->writer, fi->link);
                 return 0;
         }
@@ -644,8 +647,8 @@ static int dump_mapped_object(struct cop_dump *d, uint32_t proc, const struct co
         f->arg[0] = (uint64_t)st.st_size;
         f->arg[1] = st.st_mode;
         f->arg[2] = 0;
-        f->arg[3] = st.st_uid;
-        f->arg[4] = st.st_gid;
+        f->arg[3] = cop_dump_uid(d, st.st_uid);
+        f->arg[4] = cop_dump_gid(d, st.st_gid);
         if (f->kind == IMG_FILE_MEMFD) {
                 f->arg[1] = (uint64_t)fcntl(fd, F_GET_SEALS);
                 f->arg[2] = st.st_mode;
@@ -673,7 +676,7 @@ int cop_dump_mapped_file(struct cop_dump *d, uint32_t proc, const struct cop_vma
                 f.path = cop_image_puts(d->writer, path + 7);
                 r = dump_mapped_object(d, proc, v, &known, &f, path, err);
         } else if (strncmp(path, "/SYSV", 5) == 0 && deleted)
-                return cop_not_freezable(d, proc, err, "has SysV shared memory attached at %#llx", (unsigned long long)v->start);
+                return cop_dump_sysv_area(d, proc, v, err);
         else if (strncmp(path, "/dev/zero", 9) == 0 || strncmp(path, "[anon_shmem:", 12) == 0) {
                 f.kind = IMG_FILE_SHMEM;
                 f.path = cop_image_puts(d->writer, "shared-anonymous");

@@ -313,7 +313,7 @@ static int dump_unix(struct cop_dump *d, struct cop_dump_file *known, struct img
                 _cleanup_close_ int file = ioctl(fd, SIOCUNIXFILE);
                 if (file >= 0 && fstat(file, &st) == 0 && st.st_nlink > 0) {
                         f->arg[IMG_SOCK_MODE] = st.st_mode;
-                        f->arg[IMG_SOCK_OWNER] = st.st_uid | (uint64_t)st.st_gid << 32;
+                        f->arg[IMG_SOCK_OWNER] = cop_dump_uid(d, st.st_uid) | (uint64_t)cop_dump_gid(d, st.st_gid) << 32;
                 }
         }
         return listening ? 0 : dump_receive_queue(d, known, f, fd, f->arg[IMG_SOCK_TYPE] == SOCK_STREAM, err);

@@ -97,12 +97,37 @@ static int dump_uts(struct cop_dump *d, struct img_tree *t, struct cop_error *er
         return 0;
 }
 
+/* Lines "inside outside count", outside as the engine sees it. */
+static uint32_t map_id(const char *text, uint32_t id)
+{
+        unsigned long long inside, outside, count;
+
+        for (const char *line = text; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL)
+                if (sscanf(line, "%llu %llu %llu", &inside, &outside, &count) == 3 && id >= outside && id - outside < count)
+                        return (uint32_t)(inside + (id - outside));
+        return UINT32_MAX;
+}
+
+uint32_t cop_dump_uid(const struct cop_dump *d, uint32_t uid)
+{
+        return map_id(d->id_maps[0], uid);
+}
+
+uint32_t cop_dump_gid(const struct cop_dump *d, uint32_t gid)
+{
+        return map_id(d->id_maps[1], gid);
+}
+
 static int dump_tree(struct cop_dump *d, struct cop_error *err)
 {
         struct img_tree t = {0};
 
         dump_clocks(d, &t);
-        int r = dump_uts(d, &t, err);
+        int r = cop_read_file(d->tree.procs[0].dir_fd, "uid_map", 65536, &d->id_maps[0], NULL, err);
+        if (r == 0)
+                r = cop_read_file(d->tree.procs[0].dir_fd, "gid_map", 65536, &d->id_maps[1], NULL, err);
+        if (r == 0)
+                r = dump_uts(d, &t, err);
         cop_image_add(d->writer, IMG_TREE, &t);
         return r;
 }
@@ -170,6 +195,8 @@ static void dump_done(struct cop_dump *d)
         free(d->files);
         free(d->sources);
         free(d->buffer);
+        free(d->id_maps[0]);
+        free(d->id_maps[1]);
         cop_close(d->net_diag_fd);
 }
 
@@ -197,6 +224,8 @@ static int run_stages(struct cop_dump *d, struct cop_freeze_result *res, struct 
         if (r == 0)
                 r = cop_dump_procs(d, err);
         STAGE(res, 3, last);
+        if (r == 0)
+                r = cop_dump_sysv(d, err);
         if (r == 0)
                 r = cop_dump_descriptors(d, err);
         STAGE(res, 4, last);

@@ -65,6 +65,10 @@ int cop_restore_descriptors(struct cop_restore *r, struct cop_error *err);
 int cop_restore_move_high(const struct cop_restore *r, int fd);
 /* restore_sock.c */
 int cop_restore_sockets(struct cop_restore *r, struct cop_error *err);
+/* restore_sysv.c: all objects, in the helper; and, when everything is attached, the removal of those that were removed. */
+int cop_restore_sysv(struct cop_restore *r, struct cop_error *err);
+bool cop_restore_sysv_doomed(const struct cop_image *im);
+void cop_restore_sysv_remove(const struct cop_image *im);
 /* restore_mem.c: builds the table and jumps; returns only on error. */
 int cop_restore_memory(struct cop_restore *r, struct cop_error *err);
 

@@ -53,7 +53,7 @@ static bool is_socket(const struct img_file *f)
 static bool late(const struct img_file *f)
 {
         return f->kind == IMG_FILE_PIDFD || f->kind == IMG_FILE_PROC ||
-               (f->kind == IMG_FILE_DEVICE && major((dev_t)f->arg[0]) == 5 && minor((dev_t)f->arg[0]) == 0);
+               f->kind == IMG_FILE_SYSV || (f->kind == IMG_FILE_DEVICE && major((dev_t)f->arg[0]) == 5 && minor((dev_t)f->arg[0]) == 0);
 }
 
 static int reopen(int fd, int flags)
@@ -137,7 +137,9 @@ static int open_deleted(struct cop_restore *r, uint32_t index, struct cop_error 
                 return cop_error_errno(err, errno, "making the deleted file %s again", path);
         unlink(name);
         int ret = ftruncate(fd, (off_t)f->arg[0]) < 0 ? -errno : write_pages(r, f, fd);
-        if (ret == 0 && (fchown(fd, (uid_t)f->arg[3], (gid_t)f->arg[4]), fchmod(fd, (mode_t)f->arg[1] & 07777)) < 0)
+        if (ret == 0 && fchown(fd, (uid_t)f->arg[3], (gid_t)f->arg[4]) < 0)
+                ret = -errno;
+        if (ret == 0 && fchmod(fd, (mode_t)f->arg[1] & 07777) < 0)
                 ret = -errno;
         if (ret == 0)
                 ret = reopen(fd, (int)f->flags);
@@ -153,7 +155,7 @@ static int open_path(struct cop_restore *r, uint32_t index, struct cop_error *er
         int fd = deleted ? open_deleted(r, index, err) : open(path, ((int)f->flags & FLAGS_OPEN) | O_CLOEXEC | O_NOCTTY);
         if (fd < 0)
                 return deleted ? fd : cop_error_errno(err, errno, "opening %s", path);
-        if (f->kind == IMG_FILE_REGULAR && f->position > 0 && !(f->flags & O_PATH) && lseek(fd, (off_t)f->position, SEEK_SET) < 0) {
+        if (f->kind != IMG_FILE_DEVICE && f->position > 0 && !(f->flags & O_PATH) && lseek(fd, (off_t)f->position, SEEK_SET) < 0) {
                 int saved = errno;
                 close(fd);
                 return cop_error_errno(err, saved, "seeking in %s", path);
@@ -175,6 +177,26 @@ static int fill_pipe(struct cop_restore *r, const struct img_file *f, int fd)
         return 0;
 }
 
+/* One that has been removed is made again for a moment. */
+static int open_fifo(const char *path)
+{
+        size_t n = strlen(path);
+        char name[4352], random[17];
+        int fd = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+
+        if (fd >= 0 || n < 10 || n > 4200 || strcmp(path + n - 10, " (deleted)") != 0)
+                return fd;
+        snprintf(name, sizeof(name), "%.*s.%s", (int)(n - 10), path, cop_id_hex(random, 8));
+        if (mkfifo(name, 0600) < 0) {
+                snprintf(name, sizeof(name), "/tmp/.%s", random);
+                if (mkfifo(name, 0600) < 0)
+                        return -1;
+        }
+        fd = open(name, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+        unlink(name);
+        return fd;
+}
+
 static int open_pipe(struct cop_restore *r, uint32_t index)
 {
         const struct img_file *f = RESTORE_FILE(r, index);
@@ -183,7 +205,7 @@ static int open_pipe(struct cop_restore *r, uint32_t index)
         if (other >= 0)
                 return reopen(other, (int)f->flags);
         if (f->kind == IMG_FILE_FIFO) {
-                _cleanup_close_ int both = open(cop_restore_string(r, &f->path), O_RDWR | O_NONBLOCK | O_CLOEXEC);
+                _cleanup_close_ int both = open_fifo(cop_restore_string(r, &f->path));
                 if (both < 0)
                         return -errno;
                 ret = fill_pipe(r, f, both);
@@ -461,6 +483,7 @@ static int register_watches(struct cop_restore *r, uint32_t index, struct cop_er
         return 0;
 }
 
+/* POSIX locks are taken at the end of the table (restore_mem.c): the close of any descriptor of the file drops them. */
 static int take_lock(const struct img_lock *l)
 {
         struct flock fl = {
@@ -472,7 +495,7 @@ static int take_lock(const struct img_lock *l)
 
         if (l->kind == IMG_LOCK_FLOCK)
                 return flock(l->fd, (l->write ? LOCK_EX : LOCK_SH) | LOCK_NB);
-        return fcntl(l->fd, l->kind == IMG_LOCK_OFD ? F_OFD_SETLK : F_SETLK, &fl);
+        return fcntl(l->fd, F_OFD_SETLK, &fl);
 }
 
 static int take_terminal(struct cop_restore *r, const struct img_proc *p, struct cop_error *err)
@@ -506,7 +529,7 @@ int cop_restore_descriptors(struct cop_restore *r, struct cop_error *err)
                         ret = register_watches(r, i, err);
         for (uint32_t i = 0; ret >= 0 && i < p->locks; i++) {
                 const struct img_lock *l = IMG_RECORD(r->image, IMG_LOCKS, img_lock, p->first_lock + i);
-                if (take_lock(l) < 0) /* another thaw of the same image may hold it */
+                if (l->kind != IMG_LOCK_POSIX && take_lock(l) < 0) /* another thaw of the same image may hold it */
                         ret = cop_error_errno(err, errno, "locking descriptor %d of process %d", l->fd, p->pid);
         }
         return ret < 0 ? ret : 0;

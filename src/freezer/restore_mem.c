@@ -21,6 +21,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/rseq.h>
+#include <sys/shm.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -33,6 +34,7 @@
 #include "freezer/pagemap.h"
 #include "freezer/procfs.h"
 #include "freezer/restore.h"
+#include "freezer/sysv.h"
 #include "freezer/watch.h"
 
 #define TASK_END         0x7ffffffff000ULL
@@ -141,13 +143,13 @@ static size_t count_signals(const struct cop_restore *r, const struct img_proc *
 static int make_region(struct cop_restore *r, const struct img_proc *p, struct region *g, struct cop_error *err)
 {
         size_t extents = count_extents(r, p), signals = count_signals(r, p);
-        size_t ops = 512 + p->guards + 10UL * p->vmas + 2 * extents + signals * 3;
+        size_t ops = 512 + p->guards + p->locks + 10UL * p->vmas + 2 * extents + signals * 3;
         size_t all = (ops + p->threads * (THREAD_OPS + signals)) * sizeof(struct cop_op);
         size_t filters = 0;
         for (uint32_t i = 0; i < p->threads; i++)
                 for (uint32_t k = 0; k < RESTORE_THREAD(r, p->first_thread + i)->filters; k++)
                         filters += IMG_RECORD(r->image, IMG_FILTERS, img_filter, RESTORE_THREAD(r, p->first_thread + i)->first_filter + k)->program.length + 64;
-        size_t data = filters + extents * sizeof(struct iovec) + p->threads * 8192UL + signals * 256 + p->vmas * 256UL + 65536;
+        size_t data = filters + extents * sizeof(struct iovec) + p->threads * 8192UL + signals * 256 + p->vmas * 256UL + p->locks * 64UL + 65536;
         uint64_t at = 0;
         size_t shared = (r->shared_size + 4095) & ~4095UL;
         size_t size = (shared + 4096 + all + data + 4095) & ~4095UL;
@@ -209,6 +211,37 @@ static uint32_t join_extents(const struct cop_restore *r, const struct img_vma *
         return k;
 }
 
+/* shmat attaches whole segments only: what an area does not show of it is unmapped again. */
+static void map_segment(struct cop_restore *r, struct region *g, const struct img_vma *v)
+{
+        const struct img_file *f = RESTORE_FILE(r, v->file);
+        uint64_t size = (f->arg[IMG_SYSV_SIZE] + IMG_PAGE - 1) & ~(uint64_t)(IMG_PAGE - 1), base = v->start - v->offset;
+        uint64_t flags = (v->flags & IMG_VMA_MAYWRITE ? 0 : SHM_RDONLY) | (v->flags & IMG_VMA_EXEC ? SHM_EXEC : 0);
+        struct cop_op *op = add(g, &g->main, COP_OP_EXPECT, SYS_shmat, f->arg[IMG_SYSV_ID], base, flags, 0, 0, 0);
+
+        op->expect = (int64_t)base;
+        if (v->offset > 0)
+                add(g, &g->main, COP_OP_CHECK, SYS_munmap, base, v->offset, 0, 0, 0, 0);
+        if (v->end < base + size)
+                add(g, &g->main, COP_OP_CHECK, SYS_munmap, v->end, base + size - v->end, 0, 0, 0, 0);
+        add(g, &g->main, COP_OP_CHECK, SYS_mprotect, v->start, v->end - v->start, (uint64_t)protection(v->flags), 0, 0, 0);
+}
+
+static void add_locks(struct cop_restore *r, struct region *g, const struct img_proc *p)
+{
+        for (uint32_t i = 0; i < p->locks; i++) {
+                const struct img_lock *l = IMG_RECORD(r->image, IMG_LOCKS, img_lock, p->first_lock + i);
+                struct flock fl = {
+                        .l_type = l->write ? F_WRLCK : F_RDLCK,
+                        .l_whence = SEEK_SET,
+                        .l_start = (off_t)l->start,
+                        .l_len = l->end == UINT64_MAX ? 0 : (off_t)(l->end - l->start + 1),
+                };
+                if (l->kind == IMG_LOCK_POSIX)
+                        add(g, &g->main, COP_OP_CHECK, SYS_fcntl, (uint64_t)l->fd, F_SETLK, PTR(put(g, &fl, sizeof(fl))), 0, 0, 0);
+        }
+}
+
 static void map_area(struct cop_restore *r, struct region *g, const struct img_vma *v, int prot)
 {
         uint64_t length = v->end - v->start;
@@ -220,7 +253,10 @@ static void map_area(struct cop_restore *r, struct region *g, const struct img_v
                 flags = MAP_FIXED | MAP_ANONYMOUS | MAP_DROPPABLE_;
         else if (v->file == IMG_NONE)
                 flags |= MAP_ANONYMOUS;
-        else
+        else if (RESTORE_FILE(r, v->file)->kind == IMG_FILE_SYSV) {
+                map_segment(r, g, v);
+                return;
+        } else
                 fd = r->objects[v->file];
         /* One extent that covers the area makes the anonymous mapping below it unnecessary. */
         if (v->extents > 0) {
@@ -589,6 +625,7 @@ int cop_restore_memory(struct cop_restore *r, struct cop_error *err)
                 return ret;
         add_mm(r, &g, p);
         add(&g, &g.main, 0, SYS_close_range, (uint64_t)r->base_fd, UINT32_MAX, 0, 0, 0, 0);
+        add_locks(r, &g, p);
         add_watch(r, &g, p);
         add_threads(r, &g, p);
         add_limits(&g, p);

@@ -475,7 +475,7 @@ static int enter(int fd, int type, const char *name, struct cop_error *err)
 static int enter_namespaces(struct cop_restore *r, struct cop_error *err)
 {
         const struct cop_thaw_namespaces *ns = &r->request->namespaces;
-        int fresh = (ns->mount_fd < 0 ? CLONE_NEWNS : 0) | (ns->net_fd < 0 ? CLONE_NEWNET : 0) | (ns->ipc_fd < 0 ? CLONE_NEWIPC : 0) |
+        int fresh = (ns->mount_fd < 0 ? CLONE_NEWNS : 0) | (ns->net_fd < 0 ? CLONE_NEWNET : 0) |
                     (ns->uts_fd < 0 ? CLONE_NEWUTS : 0) | (ns->cgroup_fd < 0 ? CLONE_NEWCGROUP : 0);
         /* /proc here is still the engine's: the offsets file must be written before its mount namespace is left. */
         int ret = enter(ns->user_fd, CLONE_NEWUSER, "user", err);
@@ -490,6 +490,10 @@ static int enter_namespaces(struct cop_restore *r, struct cop_error *err)
                 ret = enter(ns->net_fd, CLONE_NEWNET, "network", err);
         if (ret == 0)
                 ret = enter(ns->ipc_fd, CLONE_NEWIPC, "ipc", err);
+        if (ret == 0 && ns->ipc_fd < 0 && unshare(CLONE_NEWIPC) < 0)
+                ret = cop_error_errno(err, errno, "making an ipc namespace");
+        if (ret == 0)
+                ret = cop_restore_sysv(r, err);
         if (ret == 0)
                 ret = enter(ns->uts_fd, CLONE_NEWUTS, "uts", err);
         if (ret == 0)

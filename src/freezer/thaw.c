@@ -200,6 +200,22 @@ static int find_threads(struct thaw *t, struct cop_error *err)
         return 0;
 }
 
+/* Segments that were removed while attached are removed now that they are attached again. */
+static int remove_doomed(struct thaw *t, struct cop_error *err)
+{
+        char path[64];
+
+        if (!cop_restore_sysv_doomed(t->image))
+                return 0;
+        snprintf(path, sizeof(path), "/proc/%d/ns/ipc", t->root);
+        _cleanup_close_ int there = open(path, O_RDONLY | O_CLOEXEC);
+        _cleanup_close_ int home = open("/proc/self/ns/ipc", O_RDONLY | O_CLOEXEC);
+        if (there < 0 || home < 0 || setns(there, CLONE_NEWIPC) < 0)
+                return cop_error_errno(err, errno, "entering the tree's ipc namespace");
+        cop_restore_sysv_remove(t->image);
+        return setns(home, CLONE_NEWIPC) < 0 ? cop_error_errno(err, errno, "leaving the tree's ipc namespace") : 0;
+}
+
 static int seize_all(struct thaw *t, struct cop_error *err)
 {
         for (size_t i = 0; i < t->thread_count; i++) {
@@ -366,6 +382,8 @@ int cop_thaw(const struct cop_thaw_request *request, struct cop_thaw_result *ret
         if (r == 0)
                 r = wait_parked(&t, request->timeout ? request->timeout : THAW_TIMEOUT, err);
         STAGE(4);
+        if (r == 0)
+                r = remove_doomed(&t, err);
         if (r == 0)
                 r = find_threads(&t, err);
         if (r == 0)
