@@ -104,7 +104,7 @@ enum cop_wire_tag {
         COP_TAG_DEFAULT_UID,
         COP_TAG_DEFAULT_GID,
         COP_TAG_CGROUP, /* name below the coppice cgroup; the sandbox id */
-        COP_TAG_THAW,   /* host path of a node's folder: instead of starting an init, thaw the frozen one (see "Nodes") */
+        COP_TAG_THAW, /* host path of a node's folder: instead of starting an init, thaw the frozen one (see "Nodes") */
 
         /* FILE */
         COP_TAG_OP = 96, /* enum cop_file_op */
@@ -206,9 +206,9 @@ struct cop_wire_entry {
  * inside, binds init's control socket and the pipes of running commands anew, and goes on with the commands in `keep`.
  * FLAGS: COP_THAW_FORK: it is another sandbox than the one that was frozen (hostname, fresh wipe-on-fork memory; logs of commands
  * start empty).  Errors: image_mismatch, image_damaged, start_failed: then nothing is left and the daemon may boot cold. */
-#define COP_NODE_END   (1u << 0)
+#define COP_NODE_END (1u << 0)
 #define COP_NODE_FILES (1u << 1)
-#define COP_THAW_FORK  (1u << 2)
+#define COP_THAW_FORK (1u << 2)
 
 /* Log of a command, KEY.log: frames written by the keeper in the order in which it read the pipes.  Host byte order. */
 #define COP_LOG_MAGIC 0x31474c43u /* "CLG1", first 4 bytes of the file, then 4 zero bytes */
