@@ -1,0 +1,267 @@
+/* The engine as a keeper uses it: a first process with a control socket and a command's pipe that end outside, frozen and
+ * thawed into namespaces that the caller made. */
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mount.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "freezer/freezer.h"
+#include "freezer/image.h"
+#include "lib/test.h"
+
+/* Inside: answers every message with its number, and writes it to the pipe. */
+static void be_init(int control, int out)
+{
+        unsigned n = 0;
+        char text[64];
+
+        for (;;) {
+                ssize_t got = recv(control, text, sizeof(text), 0);
+                if (got <= 0)
+                        _exit(3);
+                n++;
+                int k = snprintf(text, sizeof(text), "%u", n);
+                if (send(control, text, (size_t)k, MSG_NOSIGNAL) < 0 || write(out, text, (size_t)k) < 0)
+                        _exit(4);
+        }
+}
+
+struct ends {
+        int control, pipe; /* ours */
+        int inner_control, inner_pipe;
+};
+
+static void make_ends(struct ends *e)
+{
+        int s[2], p[2];
+
+        ASSERT(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, s) == 0 && pipe2(p, O_CLOEXEC) == 0);
+        *e = (struct ends){s[0], p[0], s[1], p[1]};
+}
+
+static void close_ends(struct ends *e)
+{
+        close(e->control);
+        close(e->pipe);
+        close(e->inner_control);
+        close(e->inner_pipe);
+}
+
+static void ask(const struct ends *e, const char *expected)
+{
+        char text[64] = {0}, piped[64] = {0};
+        struct pollfd p = {.fd = e->control, .events = POLLIN};
+
+        ASSERT(send(e->control, "?", 1, MSG_NOSIGNAL) == 1);
+        ASSERT(poll(&p, 1, 10000) == 1 && recv(e->control, text, 63, 0) > 0);
+        ASSERT_STR(text, expected);
+        ASSERT(read(e->pipe, piped, 63) > 0);
+        ASSERT_STR(piped, expected);
+}
+
+static int mount_proc(void *userdata, struct cop_error *err)
+{
+        if (mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0)
+                return cop_error_errno(err, errno, "mounting /proc");
+        return 0;
+}
+
+static pid_t start_tree(const struct ends *e)
+{
+        pid_t pids[2];
+        int report[2];
+
+        ASSERT(pipe(report) == 0);
+        pid_t helper = fork();
+        if (helper == 0) {
+                if (unshare(CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWTIME) < 0 ||
+                    mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+                        _exit(1);
+                pid_t pid = fork();
+                if (pid == 0) {
+                        mount_proc(NULL, NULL);
+                        setsid();
+                        dup2(open("/dev/null", O_RDWR), 0);
+                        dup2(0, 1);
+                        dup2(0, 2);
+                        dup2(e->inner_control, 1003);
+                        dup2(e->inner_pipe, 1004);
+                        dup2(1003, 3);
+                        dup2(1004, 4);
+                        close_range(5, ~0U, 0);
+                        be_init(3, 4);
+                }
+                pids[0] = pid;
+                (void)!write(report[1], pids, sizeof(pids[0]));
+                waitpid(pid, NULL, 0);
+                _exit(0);
+        }
+        ASSERT(read(report[0], pids, sizeof(pids[0])) == sizeof(pids[0]));
+        close(report[0]);
+        close(report[1]);
+        return pids[0];
+}
+
+/* A process that holds namespaces, as the keeper's sandbox does. */
+static pid_t hold_namespaces(struct cop_thaw_namespaces *ns)
+{
+        int ready[2];
+        char path[64], byte;
+        struct {
+                const char *name;
+                int *fd;
+        } list[] = {{"mnt", &ns->mount_fd}, {"net", &ns->net_fd}, {"ipc", &ns->ipc_fd}, {"uts", &ns->uts_fd}, {"cgroup", &ns->cgroup_fd}};
+
+        ASSERT(pipe(ready) == 0);
+        pid_t pid = fork();
+        if (pid == 0) {
+                if (unshare(CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP) < 0 ||
+                    mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+                        _exit(1);
+                (void)!write(ready[1], "r", 1);
+                pause();
+                _exit(0);
+        }
+        ASSERT(read(ready[0], &byte, 1) == 1);
+        close(ready[0]);
+        close(ready[1]);
+        for (size_t i = 0; i < ELEMENTSOF(list); i++) {
+                snprintf(path, sizeof(path), "/proc/%d/ns/%s", pid, list[i].name);
+                *list[i].fd = open(path, O_RDONLY | O_CLOEXEC);
+                ASSERT(*list[i].fd >= 0);
+        }
+        return pid;
+}
+
+static void drop_namespaces(struct cop_thaw_namespaces *ns, pid_t holder)
+{
+        kill(holder, SIGKILL);
+        waitpid(holder, NULL, 0);
+        cop_close(ns->mount_fd);
+        cop_close(ns->net_fd);
+        cop_close(ns->ipc_fd);
+        cop_close(ns->uts_fd);
+        cop_close(ns->cgroup_fd);
+}
+
+static struct cop_external external(const char *name, int inner, int fd)
+{
+        struct stat st;
+
+        ASSERT(fstat(inner, &st) == 0);
+        return (struct cop_external){.name = name, .dev = st.st_dev, .ino = st.st_ino, .fd = fd};
+}
+
+TEST(first_process_keeps_its_links_to_the_keeper)
+{
+        struct cop_error err = COP_ERROR_NULL;
+        char dir[] = "/tmp/test-freezer-XXXXXX";
+        struct cop_freeze_result frozen;
+        struct ends e, fresh;
+
+        if (geteuid() != 0)
+                SKIP("needs root");
+        ASSERT(mkdtemp(dir));
+        int image_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        make_ends(&e);
+        pid_t root = start_tree(&e);
+        ask(&e, "1");
+        ask(&e, "2");
+        struct cop_external out[] = {external("control", e.inner_control, -1), external("out-7", e.inner_pipe, -1)};
+        struct cop_freeze_request freeze = {.root = root, .image_dir_fd = image_fd, .parent_dir_fd = -EBADF, .flags = COP_FREEZE_KILL,
+                                            .externals = out, .external_count = 2};
+        ASSERT_OK(cop_freeze(&freeze, &frozen, &err), &err);
+        ASSERT_EQ(frozen.processes, 1);
+        close_ends(&e);
+        wait(NULL); /* the helper that was its parent */
+
+        for (int i = 0; i < 3; i++) {
+                struct cop_thaw_namespaces ns = COP_THAW_NAMESPACES_NEW;
+                struct cop_thaw_result thawed;
+                int status;
+                pid_t holder = hold_namespaces(&ns);
+                make_ends(&fresh);
+                struct cop_external in[] = {{.name = "out-7", .fd = fresh.inner_pipe}, {.name = "control", .fd = fresh.inner_control}};
+                struct cop_thaw_request thaw = {.image_dir_fd = image_fd, .namespaces = ns, .root_fd = -EBADF, .cgroup_fd = -EBADF,
+                                                .externals = in, .external_count = 2, .setup = mount_proc};
+                ASSERT_OK(cop_thaw(&thaw, &thawed, &err), &err);
+                ask(&fresh, "3");
+                ask(&fresh, "4");
+                ASSERT(kill(thawed.root, SIGKILL) == 0 && waitpid(thawed.root, &status, 0) == thawed.root);
+                cop_watch_free(thawed.watch);
+                close(thawed.pidfd);
+                close_ends(&fresh);
+                drop_namespaces(&ns, holder);
+        }
+        /* Without the descriptor the image cannot be thawed, and says which is missing. */
+        struct cop_thaw_result none;
+        struct cop_thaw_request bare = {.image_dir_fd = image_fd, .namespaces = COP_THAW_NAMESPACES_NEW, .root_fd = -EBADF, .cgroup_fd = -EBADF,
+                                        .setup = mount_proc};
+        ASSERT(cop_thaw(&bare, &none, &err) < 0);
+        ASSERT(strstr(err.message, "\"control\"") || strstr(err.message, "\"out-7\""));
+        close(image_fd);
+        ASSERT_OK(cop_remove_tree(AT_FDCWD, dir, &err), &err);
+}
+
+static void put_meta(int dir_fd, const void *data, size_t n)
+{
+        _cleanup_close_ int fd = openat(dir_fd, "meta.img", O_WRONLY | O_TRUNC | O_CLOEXEC);
+
+        ASSERT(fd >= 0 && cop_write_all(fd, data, n) == 0);
+}
+
+TEST(damaged_images_are_refused_by_name)
+{
+        struct cop_error err = COP_ERROR_NULL;
+        char dir[] = "/tmp/test-freezer-XXXXXX";
+        struct cop_freeze_result frozen;
+        struct cop_image *image = NULL;
+        struct ends e;
+        char *meta = NULL;
+        size_t size = 0;
+
+        if (geteuid() != 0)
+                SKIP("needs root");
+        ASSERT(mkdtemp(dir));
+        int image_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        make_ends(&e);
+        pid_t root = start_tree(&e);
+        struct cop_external out[] = {external("control", e.inner_control, -1), external("out", e.inner_pipe, -1)};
+        struct cop_freeze_request freeze = {.root = root, .image_dir_fd = image_fd, .parent_dir_fd = -EBADF, .flags = COP_FREEZE_KILL,
+                                            .externals = out, .external_count = 2};
+        ASSERT_OK(cop_freeze(&freeze, &frozen, &err), &err);
+        close_ends(&e);
+        wait(NULL);
+        ASSERT_OK(cop_image_open(image_fd, true, &image, &err), &err);
+        ASSERT_OK(cop_image_verify(image, &err), &err);
+        cop_image_free(image);
+        ASSERT_OK(cop_read_file(image_fd, "meta.img", 64 << 20, &meta, &size, &err), &err);
+        for (size_t i = 0; i < size; i += i < 2048 ? 1 : 97) {
+                meta[i] ^= 0x10;
+                put_meta(image_fd, meta, size);
+                int r = cop_image_open(image_fd, false, &image, &err);
+                meta[i] ^= 0x10;
+                if (r == 0) { /* only the padding between sections may change unseen */
+                        cop_image_free(image);
+                        ASSERT_EQ(meta[i], 0);
+                } else
+                        ASSERT(err.code == COP_ERR_image_damaged || err.code == COP_ERR_image_mismatch);
+        }
+        for (size_t n = 0; n < size; n += 211) {
+                put_meta(image_fd, meta, n);
+                ASSERT(cop_image_open(image_fd, false, &image, &err) < 0);
+                ASSERT_EQ(err.code, COP_ERR_image_damaged);
+        }
+        free(meta);
+        close(image_fd);
+        ASSERT_OK(cop_remove_tree(AT_FDCWD, dir, &err), &err);
+}
