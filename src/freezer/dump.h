@@ -66,8 +66,6 @@ uint32_t cop_dump_gid(const struct cop_dump *d, uint32_t gid);
 /* dump_sock.c */
 int cop_dump_socket(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct cop_error *err);
 int cop_dump_sockets_finish(struct cop_dump *d, struct cop_error *err);
-/* interrupted.c: makes a system call that the stop interrupted start again; true when registers were changed. */
-bool cop_rewind_interrupted(struct user_regs_struct *regs);
 
 __attribute__((format(printf, 4, 5))) int cop_not_freezable(const struct cop_dump *d, uint32_t proc, struct cop_error *err,
                                                            const char *format, ...);

@@ -274,6 +274,8 @@ static int stop_and_dump(struct cop_dump *d, struct cop_freeze_result *res, stru
         res->stage[0] += cop_now(CLOCK_MONOTONIC) - stop;
         if (r == 0)
                 r = run_stages(d, res, err);
+        if (r == 0 && request->stopped)
+                r = request->stopped(request->userdata, err);
         last = cop_now(CLOCK_MONOTONIC);
         if (r < 0 || !end) {
                 rewind_live(&d->tree);

@@ -45,6 +45,10 @@ struct cop_freeze_request {
         size_t external_count;
         struct cop_tracker *tracker; /* for trees that run on; may be NULL */
         usec_t timeout;        /* for the stop; 0: 10 s */
+        /* Called once while the whole tree stands still and its memory has been saved, to save what belongs to the same
+         * instant (files); may be NULL.  Its failure is the freeze's. */
+        int (*stopped)(void *userdata, struct cop_error *err);
+        void *userdata;
 };
 
 struct cop_freeze_result {

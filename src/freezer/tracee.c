@@ -367,7 +367,7 @@ fail:
 /* Threads that do not stop usually wait for a vfork child that was stopped: all go on for a moment, then again. */
 int cop_tree_stop(pid_t root, struct cop_tree *ret, struct cop_error *err)
 {
-        usec_t end = cop_usec_add(cop_now(CLOCK_MONOTONIC), STOP_TIMEOUT), patience = 50 * USEC_PER_MSEC;
+        usec_t end = cop_usec_add(cop_now(CLOCK_MONOTONIC), STOP_TIMEOUT), patience = 100 * USEC_PER_MSEC;
 
         for (;;) {
                 usec_t now = cop_now(CLOCK_MONOTONIC);
@@ -592,6 +592,15 @@ static void let_go_late(struct cop_tree *tree)
         }
 }
 
+/* A stop that came to nothing must not be seen as an EINTR either. */
+static void undo_interrupt(struct cop_task *t)
+{
+        struct user_regs_struct regs;
+
+        if (ptrace(PTRACE_GETREGS, t->tid, 0, &regs) == 0 && (int64_t)regs.rax == -EINTR && cop_rewind_interrupted(&regs))
+                ptrace(PTRACE_SETREGS, t->tid, 0, &regs);
+}
+
 void cop_tree_resume(struct cop_tree *tree)
 {
         for (size_t i = 0; i < tree->count; i++)
@@ -601,12 +610,13 @@ void cop_tree_resume(struct cop_tree *tree)
                         struct cop_task *t = &tree->procs[i].tasks[k];
                         if (!t->seized)
                                 continue;
-                        if (t->xstate) { /* registers were read */
-                                ptrace(PTRACE_SETREGS, t->tid, 0, &t->regs);
-                                ptrace((enum __ptrace_request)PTRACE_SETSIGMASK, t->tid, 8, &t->sigmask);
-                        }
                         if (!t->stopped)
                                 continue;
+                        if (t->xstate) { /* registers were read, and perhaps changed */
+                                ptrace(PTRACE_SETREGS, t->tid, 0, &t->regs);
+                                ptrace((enum __ptrace_request)PTRACE_SETSIGMASK, t->tid, 8, &t->sigmask);
+                        } else
+                                undo_interrupt(t);
                         ptrace(PTRACE_DETACH, t->tid, 0, 0);
                         t->seized = false;
                 }

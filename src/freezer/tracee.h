@@ -105,3 +105,5 @@ pid_t cop_pid_outside(int pidns_fd, pid_t nspid);
 int cop_wait_task(pid_t tid, int *ret_status);
 /* Offset of a system call instruction in the vdso, which is the same in every process of this kernel; 0: none. */
 uint64_t cop_vdso_syscall(void);
+/* interrupted.c: makes a system call that the stop interrupted start again; true when registers were changed. */
+bool cop_rewind_interrupted(struct user_regs_struct *regs);
