@@ -303,12 +303,18 @@ static int dump_unix(struct cop_dump *d, struct cop_dump_file *known, struct img
 {
         int listening = 0;
         socklen_t length = sizeof(listening);
+        struct sockaddr_un peer;
         struct stat st;
 
         f->kind = IMG_FILE_UNIX;
         f->arg[IMG_SOCK_CWD] = known->proc;
         (void)getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &length);
         f->arg[IMG_SOCK_STATE] = listening ? IMG_SOCK_LISTENING : IMG_SOCK_IDLE;
+        /* Until a peer in the tree is found.  A connection made from outside belongs to the network namespace of whoever made
+         * it, so that unix_diag does not show it here at all. */
+        length = sizeof(peer);
+        if (!listening && f->arg[IMG_SOCK_TYPE] != SOCK_DGRAM && getpeername(fd, (struct sockaddr *)&peer, &length) == 0)
+                f->arg[IMG_SOCK_STATE] = IMG_SOCK_CLOSED;
         if (f->path.length > sizeof(sa_family_t)) {
                 _cleanup_close_ int file = ioctl(fd, SIOCUNIXFILE);
                 if (file >= 0 && fstat(file, &st) == 0 && st.st_nlink > 0) {

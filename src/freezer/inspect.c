@@ -1,9 +1,13 @@
 /* Pretty-printing images. */
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <string.h>
+#include <sys/un.h>
 
 #include "base/buf.h"
 #include "freezer/image.h"
 #include "freezer/image_tables.h"
+#include "freezer/sockets.h"
 
 #define OUT(...)                                  \
         do {                                      \
@@ -77,6 +81,23 @@ static int print_proc(const struct cop_image *im, uint32_t i, bool pages, struct
         return r;
 }
 
+static int print_socket(const struct cop_image *im, const struct img_file *f, struct cop_buf *out)
+{
+        static const char *const states[] = {"?", "idle", "listening", "connected", "pending", "closed"};
+        uint64_t state = f->arg[IMG_SOCK_STATE];
+        const struct sockaddr_un *a = cop_image_at(im, &f->path);
+
+        OUT("    %s family %d type %d peer %d listener %d shut %d backlog %d", state < 6 ? states[state] : "?", (int)f->arg[IMG_SOCK_FAMILY],
+            (int)f->arg[IMG_SOCK_TYPE], (int)f->arg[IMG_SOCK_PEER], (int)f->arg[IMG_SOCK_LISTENER], (int)f->arg[IMG_SOCK_SHUTDOWN],
+            (int)f->arg[IMG_SOCK_BACKLOG]);
+        if (f->kind == IMG_FILE_UNIX && f->path.length > 2)
+                OUT(" %s%.*s", a->sun_path[0] ? "" : "@", (int)(f->path.length - 2) - !a->sun_path[0], a->sun_path + !a->sun_path[0]);
+        if (f->kind == IMG_FILE_INET && f->path.length >= 4)
+                OUT(" port %d", ntohs(((const struct sockaddr_in *)(const void *)a)->sin_port));
+        OUT("\n");
+        return 0;
+}
+
 static int print_all(const struct cop_image *im, bool pages, struct cop_buf *out)
 {
         const struct img_header *h = im->header;
@@ -97,6 +118,8 @@ static int print_all(const struct cop_image *im, bool pages, struct cop_buf *out
                 OUT("  file %u %s flags %#o pos %llu link %u %s (%llu %llu %llu) packets %u watches %u extents %u\n", i, kind_name(f->kind),
                     f->flags, (unsigned long long)f->position, f->link, text_of(im, &f->path), (unsigned long long)f->arg[0],
                     (unsigned long long)f->arg[1], (unsigned long long)f->arg[2], f->packets, f->watches, f->extents);
+                if (f->kind == IMG_FILE_UNIX || f->kind == IMG_FILE_INET || f->kind == IMG_FILE_NETLINK)
+                        r = print_socket(im, f, out);
         }
         return r;
 }

@@ -27,4 +27,4 @@ struct cop_scan_arg {
 #define COP_PAGEMAP_SCAN _IOWR('f', 16, struct cop_scan_arg)
 
 /* Runs of at least this many pages are mapped from the page file at thaw, shorter ones copied. */
-#define COP_RUN_LONG 64
+#define COP_RUN_LONG 8

@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -55,16 +56,15 @@ static const struct sockaddr *address_of(const struct cop_restore *r, const stru
 
 /* ---- names ---- */
 
-static int bind_unix(struct cop_restore *r, const struct img_file *f, int fd)
+static int bind_here(struct cop_restore *r, const struct img_file *f, int fd)
 {
         const struct sockaddr_un *a = (const void *)address_of(r, &f->path);
         bool file = a->sun_path[0] != '\0';
         char path[sizeof(a->sun_path) + 1] = {0};
 
-        if (!named(f))
-                return 0;
         memcpy(path, a->sun_path, MIN_OF(f->path.length - offsetof(struct sockaddr_un, sun_path), sizeof(a->sun_path)));
-        if (file && path[0] != '/' && f->arg[IMG_SOCK_CWD] < r->image->count[IMG_PROCS])
+        if (file && path[0] != '/' && f->arg[IMG_SOCK_CWD] < r->image->count[IMG_PROCS] &&
+            strcmp(cop_restore_string(r, &RESTORE_PROC(r, f->arg[IMG_SOCK_CWD])->root), "/") == 0)
                 (void)!chdir(cop_restore_string(r, &RESTORE_PROC(r, f->arg[IMG_SOCK_CWD])->cwd));
         if (file)
                 unlink(path); /* the old socket's own file */
@@ -78,6 +78,37 @@ static int bind_unix(struct cop_restore *r, const struct img_file *f, int fd)
                  lchown(path, (uid_t)f->arg[IMG_SOCK_OWNER], (gid_t)(f->arg[IMG_SOCK_OWNER] >> 32)) < 0)
                 return -errno;
         return 0;
+}
+
+/* A unix address means what its owner sees: behind a chroot a child goes there to bind, or to connect when `to` is given. */
+static int bind_unix(struct cop_restore *r, const struct img_file *f, int fd, const struct img_ref *to)
+{
+        uint64_t owner = f->arg[IMG_SOCK_CWD];
+        const struct img_proc *p = owner < r->image->count[IMG_PROCS] ? RESTORE_PROC(r, owner) : NULL;
+        const char *root = p ? cop_restore_string(r, &p->root) : "/";
+        int status = 0;
+
+        if (!to && !named(f))
+                return 0;
+        if (strcmp(root, "/") == 0) {
+                if (!to)
+                        return bind_here(r, f, fd);
+                if (p)
+                        (void)!chdir(cop_restore_string(r, &p->cwd));
+                return connect(fd, address_of(r, to), to->length) < 0 ? -errno : 0;
+        }
+        pid_t pid = fork();
+        if (pid == 0) {
+                (void)!chdir(cop_restore_string(r, &p->cwd));
+                if (chroot(root) < 0)
+                        _exit(errno);
+                if (to)
+                        _exit(connect(fd, address_of(r, to), to->length) < 0 ? errno : 0);
+                _exit(-bind_here(r, f, fd));
+        }
+        if (pid < 0 || waitpid(pid, &status, __WALL) < 0)
+                return -errno;
+        return WIFEXITED(status) ? -WEXITSTATUS(status) : -EIO;
 }
 
 static uint16_t port_of(const struct sockaddr *a)
@@ -110,7 +141,7 @@ static int restore_idle(struct cop_restore *r, uint32_t index, struct cop_error 
         if (f->kind == IMG_FILE_NETLINK)
                 ret = named(f) ? bind(fd, address_of(r, &f->path), f->path.length) : 0;
         else
-                ret = f->kind == IMG_FILE_UNIX ? bind_unix(r, f, fd) : bind_inet(r, f, fd);
+                ret = f->kind == IMG_FILE_UNIX ? bind_unix(r, f, fd, NULL) : bind_inet(r, f, fd);
         if (ret < 0) {
                 errno = ret == -1 ? errno : -ret;
                 return complain(err, f, "binding its address");
@@ -207,13 +238,16 @@ static int connect_through(struct cop_restore *r, uint32_t client, uint32_t serv
         if (keep(r, client, fd) < 0)
                 return complain(err, c, "socket");
         fd = r->objects[client];
-        ret = c->kind == IMG_FILE_UNIX ? bind_unix(r, c, fd) : bind_inet(r, c, fd);
+        ret = c->kind == IMG_FILE_UNIX ? bind_unix(r, c, fd, NULL) : bind_inet(r, c, fd);
         if (ret < 0) {
                 errno = -ret;
                 return complain(err, c, "binding its address");
         }
-        if (connect(fd, address_of(r, to), to->length) < 0)
+        ret = c->kind == IMG_FILE_UNIX ? bind_unix(r, c, fd, to) : connect(fd, address_of(r, to), to->length) < 0 ? -errno : 0;
+        if (ret < 0) {
+                errno = -ret;
                 return complain(err, c, "connecting to the listener");
+        }
         if (server == IMG_NONE)
                 return 0;
         flags = fcntl(listener, F_GETFL);
