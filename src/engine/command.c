@@ -199,11 +199,16 @@ static json_t *settle(struct cop_command *c, const char *message)
         if (row->pid &&
             cop_command_output_read(sb->logs_fd, row->id, size, cop_command_output_max(row), &output, &err) < 0)
                 cop_log_warning("command %s: %s", row->id, err.message);
+        /* Where no exit was told (the sandbox ended), the log is all that is known. */
+        row->stdout_bytes = MAX_OF(row->stdout_bytes, output.streams[0].bytes);
+        row->stderr_bytes = MAX_OF(row->stderr_bytes, output.streams[1].bytes);
         row->log_complete =
                 output.streams[0].bytes == row->stdout_bytes && output.streams[1].bytes == row->stderr_bytes;
         json_t *view = cop_command_view(row, &output);
-        if (view && message)
+        if (view && message) {
                 json_object_set_new(view, "stderr", cop_json_foreign_string(message, strlen(message)));
+                json_object_set_new(view, "stderr_bytes", json_integer((json_int_t)strlen(message)));
+        }
         if (view)
                 add_oom(c, view);
         row->summary = view ? json_dumps(view, JSON_COMPACT) : NULL;
@@ -267,7 +272,6 @@ static void never_ran(struct cop_command *c, const struct cop_error *err)
         if (asprintf(&message, "%s\n", err->message) < 0)
                 message = NULL;
         c->row->exit_code = err->errnum == ENOENT ? 127 : 126;
-        c->row->stderr_bytes = message ? strlen(message) : 0;
         snprintf(c->row->status, sizeof(c->row->status), "exited");
         struct cop_op *op = TAKE_PTR(c->start->op);
         json_t *view = settle(c, message);
@@ -734,11 +738,9 @@ void cop_commands_adopted(struct cop_sandbox *sb)
         for (struct cop_command_row **row = rows; *row; row++) {
                 if (cop_command_find_live(sb, (*row)->id))
                         continue;
-                (*row)->ended_at = cop_now(CLOCK_REALTIME);
+                struct cop_command lost = {.sandbox = sb, .row = *row};
                 snprintf((*row)->status, sizeof((*row)->status), "lost");
-                if (cop_store_command_end(sb->engine->store, *row, &err) < 0)
-                        cop_log_warning("command %s: %s", (*row)->id, err.message);
-                cop_record_wake(sb->engine, (*row)->id);
+                json_decref(settle(&lost, NULL));
         }
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import threading
 import time
 
 import pytest
@@ -38,6 +39,7 @@ def test_pid_is_the_programs_own(shared_sandbox):
 def test_a_program_that_cannot_run(shared_sandbox, what, status, message):
     c = shared_sandbox.exec(what)
     assert (c["status"], c["exit_code"], c["stderr"]) == ("exited", status, message)
+    assert c["stderr_bytes"] == len(message) and c["log"]["complete"] and "truncated" not in c
     assert shared_sandbox.api.get(f"{shared_sandbox.path}/commands/{c['id']}")["stderr"] == message
     events = list(shared_sandbox.api.events("POST", f"{shared_sandbox.path}/exec", {"argv": what}))
     assert [e["type"] for e in events] == ["start", "stderr", "end"]
@@ -222,7 +224,13 @@ def test_commands_end_with_their_sandbox(api):
     sb = api.new(start_kernel=False)
     c = sb.exec("echo there; sleep 1000", detach=True)
     wait_for(lambda: api.get(f"{sb.path}/commands/{c['id']}")["stdout"] == "there\n")
+    result = {}
+    waiting = threading.Thread(target=lambda: result.update(sb.exec("echo hi; sleep 1000", timeout=100)))
+    waiting.start()
+    time.sleep(0.5)
     sb.remove()
+    waiting.join(10)
+    assert (result["status"], result["stdout"], result["stdout_bytes"]) == ("killed", "hi\n", 3)
 
 
 def test_daemon_death_in_the_middle_of_a_command(own_daemon):
