@@ -26,8 +26,9 @@ demo: ## build, make the image, and run a session for real
 	@tools/build.sh $(BUILD) -Dwerror=$(WERROR)
 	@examples/demo.sh $(BUILD)
 
+# Warnings are left to the other builds: with sanitizers gcc sees overflows and uninitialised values that are not there.
 asan: deps ## unit tests and fuzz corpora under AddressSanitizer and UBSan
-	@tools/build.sh $(BUILD)-asan -Dwerror=true -Db_sanitize=address,undefined -Db_lundef=false
+	@tools/build.sh $(BUILD)-asan -Dwerror=false -Db_sanitize=address,undefined -Db_lundef=false
 	@$(PYTHON) tools/run-checks.py --build $(BUILD)-asan --set sanitizers
 
 clang: deps ## a second build with clang, warnings as errors
