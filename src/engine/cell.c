@@ -590,9 +590,10 @@ void cop_cell_run(struct cop_engine *e, const char *ref, const struct cop_cell_p
                 pending_free(p);
                 return;
         }
-        if (ret_op)
-                *ret_op = p->op;
+        uint64_t serial = cop_op_serial(p->op);
         cop_sandbox_when_running(e, ref, on_sandbox_ready, p);
+        if (ret_op)
+                *ret_op = cop_op_find(e, serial);
 }
 
 void cop_cell_get(struct cop_engine *e, const char *ref, const char *id, struct cop_op_to to)

@@ -125,6 +125,8 @@ static int open_client(struct cop_context *c, bool adopt, struct cop_error *err)
                 .session = c->row->session,
                 .timeout = KERNEL_READY_MAX,
                 .adopt = adopt,
+                .holds_back = json_is_true(json_object_get(c->sandbox->defaults, "coppice_kernel")) && c->spec &&
+                              cop_kernelspec_is_ipykernel(c->spec),
         };
         return cop_kernel_open(e->jupyter, &options, &kernel_events, c, &c->kernel, err);
 }

@@ -137,7 +137,8 @@ static int dump_pipe_data(struct cop_dump *d, int fd, struct img_file *f, struct
                 return cop_error_errno(err, errno, "copying a pipe");
         _cleanup_close_ int in = pair[1], out = pair[0];
         _cleanup_free_ char *data = malloc((size_t)queued);
-        if (fcntl(in, F_SETPIPE_SZ, (int)f->arg[0]) < 0 || !data)
+        /* Twice as many slots: a packet or a small write takes a whole one. */
+        if ((fcntl(in, F_SETPIPE_SZ, (int)f->arg[0] * 2) < 0 && fcntl(in, F_SETPIPE_SZ, (int)f->arg[0]) < 0) || !data)
                 return cop_error_errno(err, errno, "copying a pipe");
         ssize_t n = tee(reader, in, (size_t)queued, SPLICE_F_NONBLOCK);
         if (n != queued || read(out, data, (size_t)queued) != queued)
@@ -388,6 +389,10 @@ static int dump_tty(struct cop_dump *d, struct cop_dump_file *known, struct img_
                 f->arg[0] = minor(fi->st.st_rdev);
         }
         f->path = cop_image_puts(d->writer, fi->link);
+        if (!master && ioctl(fd, 0x802c542a, &state.termios) < 0 && errno == EIO) {
+                f->arg[1] = 1; /* its master is closed */
+                return 0;
+        }
         if (ioctl(fd, 0x802c542a /* TCGETS2 */, &state.termios) < 0 || ioctl(fd, TIOCGWINSZ, &state.size) < 0)
                 return cop_error_errno(err, errno, "reading a terminal's settings");
         f->data = cop_image_put(d->writer, &state, sizeof(state));
@@ -670,7 +675,12 @@ int cop_dump_mapped_file(struct cop_dump *d, uint32_t proc, const struct cop_vma
         for (size_t i = d->file_count; i-- > 0;) /* areas of one file lie together: the last is likely the one */
                 if (d->files[i].mapping && d->files[i].ino == v->ino && d->files[i].dev == v->dev && d->files[i].flags == flags)
                         return (int)d->files[i].index;
-        if (strncmp(path, "/memfd:", 7) == 0) {
+        const struct stat identity = {.st_dev = v->dev, .st_ino = v->ino};
+        const char *external = external_name(d, &identity);
+        if (external) { /* a program that has no path in the tree's root: its first process's own */
+                f.kind = IMG_FILE_EXTERNAL;
+                f.path = cop_image_puts(d->writer, external);
+        } else if (strncmp(path, "/memfd:", 7) == 0) {
                 cut_deleted(path);
                 f.kind = IMG_FILE_MEMFD;
                 f.path = cop_image_puts(d->writer, path + 7);

@@ -17,8 +17,9 @@
 #include "base/clock.h"
 #include "base/err.h"
 
-/* A descriptor whose other end lives outside the tree.  At freeze told by the identity of its inode (fstat of the same
- * pipe end or socket); at thaw every description of that name becomes a duplicate of fd. */
+/* A descriptor whose other end lives outside the tree, or a mapped file that has no path inside it.  At freeze told by the
+ * identity of its inode (fstat of the same pipe end or socket); at thaw every description of that name becomes a duplicate
+ * of fd. */
 struct cop_external {
         const char *name; /* at most 63 bytes */
         uint64_t dev, ino; /* freeze */

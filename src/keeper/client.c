@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "keeper/command.h"
 #include "keeper/keep.h"
+#include "keeper/node.h"
 #include "sandbox/wire.h"
 
 void cop_keep_reply(struct cop_keep *k, uint64_t client, uint32_t id, struct cop_msg *m)
@@ -162,6 +163,9 @@ static void on_message(struct cop_link *link, struct cop_msg *m, void *userdata)
                 break;
         case COP_WIRE_LIMITS:
                 handle_limits(k, m);
+                break;
+        case COP_WIRE_FREEZE:
+                cop_keep_freeze(k, m);
                 break;
         default:
                 cop_error_set(&err, EBADMSG, COP_ERR_internal, "the keeper does not know request type %u", m->type);

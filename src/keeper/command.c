@@ -309,6 +309,30 @@ void cop_command_spawned(struct cop_command *c, struct cop_call *call, struct co
         cop_keep_schedule_flush(k);
 }
 
+struct cop_command *cop_command_restore(struct cop_keep *k, const char *key, int64_t pid, bool exited, usec_t timeout_left,
+                                        struct cop_error *err)
+{
+        char checked[64];
+        struct cop_command *c = NULL;
+
+        snprintf(checked, sizeof(checked), "%s", key);
+        if (find_key(k, checked) || k->command_count >= COP_KEEP_COMMANDS_MAX)
+                cop_error_set(err, EBADMSG, COP_ERR_image_damaged, "the keeper's state in the node is damaged");
+        else if (!(c = command_new(k, checked, timeout_left)))
+                cop_error_errno(err, ENOMEM, "command");
+        if (!c)
+                return NULL;
+        c->pid = pid;
+        if (exited) {
+                c->exited = true;
+                k->running_count--;
+        } else if (timeout_left && cop_loop_add_timer(k->loop, cop_usec_add(cop_now(CLOCK_MONOTONIC), timeout_left), on_timeout, c,
+                                                      &c->timer, err) < 0) {
+                return NULL;
+        }
+        return c;
+}
+
 /* -- end --------------------------------------------------------------------------------------------------------- */
 
 static void mark_exited(struct cop_command *c, int status)

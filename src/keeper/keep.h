@@ -21,6 +21,10 @@ enum cop_keep_state {
         COP_KEEP_ENDED, /* without STOP; waits for the client to hear of it */
 };
 
+struct cop_keep_node;
+struct cop_tracker;
+struct cop_watch;
+
 struct cop_call {
         struct cop_call *next;
         uint32_t id;                  /* towards init */
@@ -51,6 +55,11 @@ struct cop_keep {
         pid_t init_pid;
         uint32_t uid_base, default_uid, default_gid;
         int logs_fd;    /* owned; folder of the logs */
+        char *upper_path; /* owned; the folder that holds upper/ and work/ */
+        struct cop_keep_node *node;       /* owned: a FREEZE under way (node.c) */
+        struct cop_tracker *tracker;      /* owned: which pages were written since the last node */
+        struct cop_watch *watch;          /* owned: of a thawed tree */
+        struct cop_source *watch_source;
         char *ipc_path; /* owned; emptied at the end */
         usec_t start_began, stop_deadline;
         uint32_t start_id, stop_id; /* client's requests that wait for an answer; 0 = none */

@@ -25,6 +25,7 @@
 #include "base/log.h"
 #include "keeper/command.h"
 #include "keeper/keep.h"
+#include "keeper/node.h"
 #include "sandbox/wire.h"
 
 #define READY_TIMEOUT (10 * USEC_PER_SEC)
@@ -111,6 +112,7 @@ static void finish_stop(struct cop_keep *k)
         remove_socket(k);
         cop_keep_flush_events(k);
         cop_msg_init(&m, COP_WIRE_REPLY, 0);
+        cop_keep_add_frozen(k, &m);
         cop_keep_reply(k, k->stop_client, k->stop_id, &m);
         if (!k->client || !cop_link_busy(k->client))
                 cop_loop_quit(k->loop, 0);
@@ -129,6 +131,7 @@ static void finish(struct cop_keep *k)
         cop_source_set_time(k->start_timer, USEC_INFINITY);
         k->sandbox = cop_sandbox_free(k->sandbox);
         k->init_pid = 0;
+        cop_keep_memory_done(k);
         cop_error_set(&err, EPIPE, starting ? COP_ERR_start_failed : COP_ERR_sandbox_ended, "the sandbox ended: %s",
                       k->reason);
         cop_keep_calls_fail(k, &err);
@@ -269,7 +272,7 @@ static int find_init(char path[static PATH_MAX], struct cop_error *err)
 struct start_strings {
         char **lower;
         size_t lower_count;
-        char *upper, *ipc, *logs, *hostname, *cgroup, *workdir;
+        char *upper, *ipc, *logs, *hostname, *cgroup, *workdir, *thaw;
 };
 
 static void start_strings_done(struct start_strings *s)
@@ -281,6 +284,7 @@ static void start_strings_done(struct start_strings *s)
         free(s->hostname);
         free(s->cgroup);
         free(s->workdir);
+        free(s->thaw);
 }
 
 static int need_str(const struct cop_msg *m, uint16_t tag, const char *name, bool optional, char **ret,
@@ -312,6 +316,8 @@ static int parse_strings(const struct cop_msg *m, struct start_strings *s, struc
                 r = need_str(m, COP_TAG_HOSTNAME, "HOSTNAME", true, &s->hostname, err);
         if (r == 0)
                 r = need_str(m, COP_TAG_CWD, "CWD", true, &s->workdir, err);
+        if (r == 0)
+                r = need_str(m, COP_TAG_THAW, "THAW", true, &s->thaw, err);
         return r;
 }
 
@@ -362,8 +368,16 @@ static int start(struct cop_keep *k, const struct cop_msg *m, struct start_strin
                 .default_gid = k->default_gid,
                 .workdir = s->workdir,
                 .init_path = init_path,
+                .hold = s->thaw != NULL,
         };
-        r = cop_sandbox_start(&spec, &k->sandbox, err);
+        free(k->upper_path);
+        k->upper_path = strdup(s->upper);
+        if (!k->upper_path)
+                return cop_error_errno(err, ENOMEM, "START");
+        if (s->thaw)
+                r = cop_keep_thaw(k, &spec, s->thaw, cop_msg_u64_or(m, COP_TAG_FLAGS, 0) & COP_THAW_FORK, err);
+        else
+                r = cop_sandbox_start(&spec, &k->sandbox, err);
         if (r < 0)
                 return r;
         k->init_pid = cop_sandbox_pid(k->sandbox);
@@ -387,6 +401,7 @@ void cop_keep_start(struct cop_keep *k, struct cop_msg *m)
                 r = cop_error_set(&err, EINVAL, COP_ERR_invalid_state, "this keeper has had its START");
         else
                 r = start(k, m, &strings, &err);
+        bool thawed = strings.thaw != NULL;
         start_strings_done(&strings);
         if (r < 0) {
                 cop_keep_reply_error(k, k->client_number, m->id, &err);
@@ -398,6 +413,8 @@ void cop_keep_start(struct cop_keep *k, struct cop_msg *m)
         k->start_id = m->id;
         k->start_client = k->client_number;
         cop_source_set_time(k->start_timer, began + READY_TIMEOUT);
+        if (thawed) /* its init said READY in an earlier life */
+                cop_keep_ready(k);
 }
 
 int cop_keep_life_init(struct cop_keep *k, struct cop_error *err)

@@ -29,6 +29,17 @@ int cop_logfile_create(int dir_fd, const char *name, uint64_t max, struct cop_lo
         return 0;
 }
 
+int cop_logfile_reopen(int dir_fd, const char *name, uint64_t size, uint64_t room, uint64_t dropped, uint64_t mark_at,
+                       struct cop_logfile *ret, struct cop_error *err)
+{
+        _cleanup_close_ int fd = openat(dir_fd, name, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+
+        if (fd < 0 || ftruncate(fd, (off_t)size) < 0)
+                return cop_error_errno(err, errno, "going on with the log %s", name);
+        *ret = (struct cop_logfile){.fd = TAKE_FD(fd), .size = size, .room = room, .dropped = dropped, .mark_at = mark_at};
+        return 0;
+}
+
 /* One frame at the end of the file, all or nothing. */
 static int write_frame(struct cop_logfile *l, unsigned char stream, const void *data, size_t n, usec_t realtime)
 {

@@ -21,6 +21,9 @@ struct cop_logfile {
 
 /* Creates `name` in dir_fd (it must not exist) and writes the header. */
 int cop_logfile_create(int dir_fd, const char *name, uint64_t max, struct cop_logfile *ret, struct cop_error *err);
+/* Goes on with a log: everything behind `size` is cut off, the counters are as they were. */
+int cop_logfile_reopen(int dir_fd, const char *name, uint64_t size, uint64_t room, uint64_t dropped, uint64_t mark_at,
+                       struct cop_logfile *ret, struct cop_error *err);
 /* Adds output of stream 1 or 2.  Never fails: what cannot be written (limit, full disk) is counted as dropped. */
 void cop_logfile_append(struct cop_logfile *l, unsigned char stream, const void *data, size_t n, usec_t realtime);
 /* Counts output that was thrown away unread. */

@@ -340,6 +340,56 @@ int cop_cgroup_add(struct cop_cgroup *cg, pid_t pid, bool skip_unified, struct c
         return 0;
 }
 
+/* cgroup.procs of our own group: up from the folder of all sandboxes to the mount, down to us. */
+static int open_own_procs(struct cop_cgroup *cg, enum cop_controller c, const char *cgroups)
+{
+        const char *base = getenv("COPPICE_CGROUP");
+        _cleanup_free_ char *own = NULL;
+        _cleanup_buf_ struct cop_buf path = COP_BUF(8192);
+
+        int r = cop_proc_cgroup_path(cgroups, controller_names[c], &own);
+        if (r < 0)
+                return r;
+        for (const char *p = base && *base == '/' ? base : "/coppice"; *p; p++)
+                if (*p == '/' && p[1] && p[1] != '/')
+                        cop_buf_adds(&path, "../");
+        if (cop_buf_addf(&path, ".%s/cgroup.procs", own) < 0)
+                return -ENAMETOOLONG;
+        int fd = openat(cg->base_fd[c], path.data, O_WRONLY | O_CLOEXEC);
+        return fd < 0 ? -errno : fd;
+}
+
+int cop_cgroup_enter(struct cop_cgroup *cg, struct cop_cgroup_visit *ret, struct cop_error *err)
+{
+        _cleanup_free_ char *cgroups = NULL;
+        int r = 0;
+
+        for (enum cop_controller c = 0; c < COP_CG_MAX; c++)
+                ret->fd[c] = -EBADF;
+        r = cop_read_file(AT_FDCWD, "/proc/self/cgroup", 65536, &cgroups, NULL, err);
+        for (enum cop_controller c = 0; c < COP_CG_MAX && r == 0; c++) {
+                if (cg->fd[c] < 0)
+                        continue;
+                ret->fd[c] = open_own_procs(cg, c, cgroups);
+                if (ret->fd[c] < 0)
+                        r = cop_error_errno(err, ret->fd[c], "finding the keeper's own %s cgroup", controller_names[c]);
+                else
+                        r = cop_write_kernel_file(cg->fd[c], "cgroup.procs", "0", err);
+        }
+        if (r < 0)
+                cop_cgroup_leave(ret);
+        return r;
+}
+
+void cop_cgroup_leave(struct cop_cgroup_visit *visit)
+{
+        for (enum cop_controller c = 0; c < COP_CG_MAX; c++) {
+                if (visit->fd[c] >= 0)
+                        (void)!write(visit->fd[c], "0", 1);
+                visit->fd[c] = cop_close(visit->fd[c]);
+        }
+}
+
 static uint64_t read_number(int fd, const char *file)
 {
         _cleanup_free_ char *text = NULL;
@@ -408,6 +458,16 @@ void cop_cgroup_kill(struct cop_cgroup *cg)
 
         if (unified < 0 || cop_write_kernel_file(unified, "cgroup.kill", "1", NULL) < 0 || !cg->v2)
                 cop_cgroup_signal(cg, SIGKILL, 0);
+}
+
+bool cop_cgroup_is_frozen(struct cop_cgroup *cg)
+{
+        _cleanup_free_ char *text = NULL;
+
+        if (cg->fd[COP_CG_UNIFIED] >= 0)
+                return read_keyed(cg->fd[COP_CG_UNIFIED], "cgroup.events", "frozen") == 1;
+        return cg->fd[COP_CG_FREEZER] >= 0 && cop_read_word(cg->fd[COP_CG_FREEZER], "freezer.state", &text, NULL) == 0 &&
+               strcmp(text, "FROZEN") == 0;
 }
 
 int cop_cgroup_freeze(struct cop_cgroup *cg, bool frozen, struct cop_error *err)

@@ -67,6 +67,14 @@ void cop_cgroup_done(struct cop_cgroup *cg);
 int cop_cgroup_limits(struct cop_cgroup *cg, const struct cop_limits *limits, struct cop_error *err);
 /* Moves a process in; skip_unified when it was born there. */
 int cop_cgroup_add(struct cop_cgroup *cg, pid_t pid, bool skip_unified, struct cop_error *err);
+/* The calling process enters the sandbox's groups for a moment, so that its next children are born there, and leaves them
+ * again.  (CLONE_INTO_CGROUP is for those who may write to the group: not for a process that has entered the sandbox's user
+ * namespace, as the first one of a thaw has.)  enter: the groups to return to in *ret. */
+struct cop_cgroup_visit {
+        int fd[COP_CG_MAX]; /* owned; cgroup.procs of where it came from, -EBADF = not moved */
+};
+int cop_cgroup_enter(struct cop_cgroup *cg, struct cop_cgroup_visit *ret, struct cop_error *err);
+void cop_cgroup_leave(struct cop_cgroup_visit *visit);
 int cop_cgroup_stats(struct cop_cgroup *cg, struct cop_cgroup_stats *ret, struct cop_error *err);
 
 /* Sends a signal to every process but `except`; the number of processes found. */
@@ -75,6 +83,7 @@ int cop_cgroup_signal(struct cop_cgroup *cg, int signo, pid_t except);
 void cop_cgroup_kill(struct cop_cgroup *cg);
 /* Stops or continues all processes (v2 freezer or v1 freezer hierarchy).  Returns at once. */
 int cop_cgroup_freeze(struct cop_cgroup *cg, bool frozen, struct cop_error *err);
+bool cop_cgroup_is_frozen(struct cop_cgroup *cg);
 /* Removes the empty folders: 0, or -EBUSY while a process is left (try again); a missing folder is fine. */
 int cop_cgroup_remove(struct cop_cgroup *cg);
 

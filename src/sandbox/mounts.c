@@ -152,6 +152,11 @@ static int mount_proc(struct cop_error *err)
         return r;
 }
 
+int cop_mounts_renew_proc(struct cop_error *err)
+{
+        return mount_proc(err);
+}
+
 static int mount_sys(int cpu_fd, struct cop_error *err)
 {
         int r = mount_fs("tmpfs", "/sys", MS_NOSUID | MS_NODEV | MS_NOEXEC, "mode=0755,size=64k", err);

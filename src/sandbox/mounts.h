@@ -14,4 +14,6 @@ struct cop_mount_sources {
 
 /* In the sandbox's namespaces, with the current directory on the future root: clones the host's harmless device nodes,
  * pivots, mounts everything, hides the old root for good.  Afterwards / and the current directory are the sandbox's. */
+/* In the sandbox's mount namespace but a new pid namespace: /proc of that one, masked the same way, over the old one. */
+int cop_mounts_renew_proc(struct cop_error *err);
 int cop_mounts_setup(const struct cop_mount_sources *sources, struct cop_error *err);

@@ -40,6 +40,7 @@
 #include "base/fs.h"
 #include "sandbox/inside.h"
 #include "sandbox/layers.h"
+#include "sandbox/mounts.h"
 #include "sandbox/sysmount.h"
 #include "sandbox/userns.h"
 
@@ -51,6 +52,8 @@ struct cop_sandbox {
         int pidfd;      /* owned */
         int control_fd; /* owned */
         int root_fd;    /* owned; the root folder inside, O_PATH: see release_root */
+        int hold_fd;    /* owned; sync socket of a first process that waits: closing it ends that process */
+        uint64_t control_dev, control_ino; /* of init's end of the control socket */
         struct cop_cgroup cgroup;
 };
 
@@ -218,6 +221,10 @@ static int run_start(struct cop_sandbox *sb, struct start *s, struct cop_error *
                 open(path, O_PATH | O_DIRECTORY | O_CLOEXEC); /* while the child waits and cannot be dead already */
         if (sb->root_fd < 0)
                 return cop_error_errno(err, errno, "opening the sandbox's root");
+        if (s->spec->hold) {
+                sb->hold_fd = TAKE_FD(s->sync_fd);
+                return 0;
+        }
         r = tell(s, COP_SYNC_EXECUTE, err);
         return r < 0 ? r : hear(s, 0, err);
 }
@@ -232,6 +239,16 @@ static int make_cgroup(struct cop_sandbox *sb, const struct cop_sandbox_spec *sp
         r = cop_cgroup_create(&host, spec->cgroup, &sb->cgroup, err);
         cop_cgroup_host_done(&host);
         return r < 0 ? r : cop_cgroup_limits(&sb->cgroup, &spec->limits, err);
+}
+
+static void note_control(struct cop_sandbox *sb, int fd)
+{
+        struct stat st;
+
+        if (fstat(fd, &st) < 0)
+                return;
+        sb->control_dev = st.st_dev;
+        sb->control_ino = st.st_ino;
 }
 
 int cop_sandbox_start(const struct cop_sandbox_spec *spec, struct cop_sandbox **ret, struct cop_error *err)
@@ -249,7 +266,8 @@ int cop_sandbox_start(const struct cop_sandbox_spec *spec, struct cop_sandbox **
 
         if (!sb)
                 return cop_error_errno(err, ENOMEM, "sandbox");
-        *sb = (struct cop_sandbox){.pidfd = -EBADF, .control_fd = -EBADF, .root_fd = -EBADF, .cgroup = COP_CGROUP_NULL};
+        *sb = (struct cop_sandbox){
+                .pidfd = -EBADF, .control_fd = -EBADF, .root_fd = -EBADF, .hold_fd = -EBADF, .cgroup = COP_CGROUP_NULL};
         if (r == 0)
                 r = make_cgroup(sb, spec, err);
         if (r == 0)
@@ -260,6 +278,8 @@ int cop_sandbox_start(const struct cop_sandbox_spec *spec, struct cop_sandbox **
                 r = socket_pair(0, &sb->control_fd, &s.child_control_fd, err);
         if (r == 0 && cop_set_nonblock(sb->control_fd, 1) < 0)
                 r = cop_error_errno(err, errno, "control socket");
+        if (r == 0)
+                note_control(sb, s.child_control_fd);
         if (r == 0)
                 r = run_start(sb, &s, err);
         start_done(&s);
@@ -279,6 +299,62 @@ pid_t cop_sandbox_pid(const struct cop_sandbox *sb)
 int cop_sandbox_control_fd(const struct cop_sandbox *sb)
 {
         return sb->control_fd;
+}
+
+static int open_namespace(pid_t pid, const char *name, int *ret, struct cop_error *err)
+{
+        char path[64];
+
+        snprintf(path, sizeof(path), "/proc/%d/ns/%s", (int)pid, name);
+        *ret = open(path, O_RDONLY | O_CLOEXEC);
+        return *ret < 0 ? cop_error_errno(err, errno, "opening the %s namespace of the sandbox", name) : 0;
+}
+
+int cop_sandbox_namespaces(const struct cop_sandbox *sb, struct cop_sandbox_namespaces *ret, struct cop_error *err)
+{
+        *ret = (struct cop_sandbox_namespaces){-EBADF, -EBADF, -EBADF, -EBADF, -EBADF};
+        int r = open_namespace(sb->pid, "user", &ret->user_fd, err);
+
+        if (r == 0)
+                r = open_namespace(sb->pid, "mnt", &ret->mount_fd, err);
+        if (r == 0)
+                r = open_namespace(sb->pid, "net", &ret->net_fd, err);
+        if (r == 0)
+                r = open_namespace(sb->pid, "ipc", &ret->ipc_fd, err);
+        if (r == 0)
+                r = open_namespace(sb->pid, "uts", &ret->uts_fd, err);
+        return r;
+}
+
+void cop_sandbox_set_init(struct cop_sandbox *sb, pid_t pid, int pidfd, int control_fd)
+{
+        pid_t holder = sb->pid;
+
+        sb->hold_fd = cop_close(sb->hold_fd);
+        cop_sandbox_kill(sb);
+        while (waitpid(holder, NULL, 0) < 0 && errno == EINTR)
+                ;
+        cop_close(sb->pidfd);
+        cop_close(sb->control_fd);
+        sb->pid = pid;
+        sb->pidfd = pidfd;
+        sb->control_fd = control_fd;
+}
+
+int cop_sandbox_renew_proc(struct cop_error *err)
+{
+        return cop_mounts_renew_proc(err);
+}
+
+void cop_sandbox_control_inode(const struct cop_sandbox *sb, uint64_t *ret_dev, uint64_t *ret_ino)
+{
+        *ret_dev = sb->control_dev;
+        *ret_ino = sb->control_ino;
+}
+
+void cop_sandbox_note_control(struct cop_sandbox *sb, int fd)
+{
+        note_control(sb, fd);
 }
 
 struct cop_cgroup *cop_sandbox_cgroup(struct cop_sandbox *sb)
@@ -338,6 +414,7 @@ struct cop_sandbox *cop_sandbox_free(struct cop_sandbox *sb)
         release_root(sb);
         cop_cgroup_done(&sb->cgroup);
         cop_close(sb->root_fd);
+        cop_close(sb->hold_fd);
         cop_close(sb->control_fd);
         cop_close(sb->pidfd);
         free(sb);

@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -26,6 +27,7 @@ struct cop_sandbox_spec {
         uint32_t default_uid, default_gid; /* of commands and file operations that name no user */
         const char *workdir;               /* default folder inside, absolute; NULL = init's own default */
         const char *init_path;             /* host path of coppice-init */
+        bool hold;                         /* stop before init's program: the namespaces are for a thaw */
 };
 
 struct cop_sandbox;
@@ -37,6 +39,23 @@ int cop_sandbox_start(const struct cop_sandbox_spec *spec, struct cop_sandbox **
 pid_t cop_sandbox_pid(const struct cop_sandbox *sb);           /* host pid of init; to be reaped by the caller */
 int cop_sandbox_control_fd(const struct cop_sandbox *sb);      /* borrowed; SOCK_SEQPACKET to init, non-blocking */
 struct cop_cgroup *cop_sandbox_cgroup(struct cop_sandbox *sb); /* borrowed */
+
+/* -- thawing into a sandbox that was started with `hold` -------------------------------------------------------------- */
+
+/* Descriptors of the namespaces that the waiting first process made; all owned by the caller. */
+struct cop_sandbox_namespaces {
+        int user_fd, mount_fd, net_fd, ipc_fd, uts_fd;
+};
+int cop_sandbox_namespaces(const struct cop_sandbox *sb, struct cop_sandbox_namespaces *ret, struct cop_error *err);
+/* The tree's first process, a child of the caller, takes the waiting one's place, which ends.  Takes over pidfd and
+ * control_fd (the keeper's end of init's control socket). */
+void cop_sandbox_set_init(struct cop_sandbox *sb, pid_t pid, int pidfd, int control_fd);
+/* In the first process of the thawed tree's pid namespace: /proc of that namespace, masked as at a start. */
+int cop_sandbox_renew_proc(struct cop_error *err);
+/* Inode of init's end of the control socket, by which the freezer knows it. */
+/* After a thaw: init's end is this descriptor's. */
+void cop_sandbox_note_control(struct cop_sandbox *sb, int init_end_fd);
+void cop_sandbox_control_inode(const struct cop_sandbox *sb, uint64_t *ret_dev, uint64_t *ret_ino);
 
 /* SIGKILL to init and with it, by the end of the pid namespace, to everything inside.  Returns at once. */
 void cop_sandbox_kill(struct cop_sandbox *sb);

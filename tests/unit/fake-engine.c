@@ -633,3 +633,52 @@ void cop_engine_doctor(struct cop_engine *e, struct cop_op_to to)
 {
         simple(e, "doctor", "sb", to, NULL);
 }
+
+/* -- states ---------------------------------------------------------------------------------------------------------- */
+
+void cop_sandbox_suspend(struct cop_engine *e, const char *ref, struct cop_op_to to, struct cop_op **ret_op)
+{
+        simple(e, "suspend", ref, to, ret_op);
+}
+void cop_sandbox_resume(struct cop_engine *e, const char *ref, bool require_memory, struct cop_op_to to,
+                        struct cop_op **ret_op)
+{
+        simple(e, require_memory ? "resume_with_memory" : "resume", ref, to, ret_op);
+}
+void cop_sandbox_snapshot(struct cop_engine *e, const char *ref, const char *name, bool files_only, struct cop_op_to to,
+                          struct cop_op **ret_op)
+{
+        simple(e, files_only ? "snapshot_files" : "snapshot", ref, to, ret_op);
+}
+void cop_sandbox_fork(struct cop_engine *e, const char *ref, json_t *params, unsigned count, struct cop_op_to to,
+                      struct cop_op **ret_op)
+{
+        simple(e, "fork", ref, to, ret_op);
+}
+void cop_node_branch(struct cop_engine *e, const char *node, json_t *params, unsigned count, struct cop_op_to to,
+                     struct cop_op **ret_op)
+{
+        simple(e, "branch", node, to, ret_op);
+}
+void cop_sandbox_goto(struct cop_engine *e, const char *ref, const char *node, struct cop_op_to to,
+                      struct cop_op **ret_op)
+{
+        simple(e, "goto", ref, to, ret_op);
+}
+void cop_sandbox_undo(struct cop_engine *e, const char *ref, unsigned steps, struct cop_op_to to,
+                      struct cop_op **ret_op)
+{
+        simple(e, "undo", ref, to, ret_op);
+}
+void cop_node_list(struct cop_engine *e, const char *sandbox_ref, struct cop_op_to to)
+{
+        simple(e, "nodes", sandbox_ref ? sandbox_ref : "snapshots", to, NULL);
+}
+void cop_node_get(struct cop_engine *e, const char *ref, struct cop_op_to to)
+{
+        simple(e, "node", ref, to, NULL);
+}
+void cop_node_remove(struct cop_engine *e, const char *ref, struct cop_op_to to)
+{
+        simple(e, "remove_node", ref, to, NULL);
+}

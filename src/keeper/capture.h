@@ -1,0 +1,28 @@
+/* Capturing a sandbox's files: makes a folder (a node's layer) equal to the upper directory.
+ *
+ * Called any number of times for the same layer; each call transfers what has changed since the one before, so that a long
+ * first pass runs beside the sandbox and a short second one while it stands still.  A regular file is known as unchanged by its
+ * inode, size and change time, which no program can set; they are noted in an extended attribute of the copy.  An unchanged file
+ * of `parent` (the layer of an earlier capture of the same upper directory) becomes a hard link to that copy: both are
+ * immutable from then on.
+ *
+ * The upper directory is written by the sandbox and hostile: names are followed one folder at a time with O_NOFOLLOW, special
+ * files are remade and never opened, depth and attributes are bounded.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct cop_capture {
+        int upper_fd;  /* borrowed */
+        int layer_fd;  /* borrowed */
+        int parent_fd; /* borrowed; -EBADF = none */
+        bool plain;    /* not an overlay's upper directory: sockets are left out, nothing is noted, nothing is linked */
+        uint64_t files, bytes; /* copied, linked ones not counted: of all passes */
+};
+
+/* Errors: disk_full, io_error; the layer is then half made and to be deleted. */
+int cop_capture_pass(struct cop_capture *c, struct cop_error *err);

@@ -1,0 +1,156 @@
+/* Saved states: suspend, resume, snapshots, forks, undo and the tree of nodes. */
+#include "base/parse.h"
+#include "fields.h"
+#include "request.h"
+
+#define FORK_MAX 100
+#define UNDO_MAX 10000
+
+static bool fields_are(struct cop_request *r, const char *const *fields)
+{
+        struct cop_error err = COP_ERROR_NULL;
+
+        if (cop_json_check_keys(r->json, fields, &err) == 0)
+                return true;
+        cop_reply_error(r, &err);
+        return false;
+}
+
+static void suspend(struct cop_request *r)
+{
+        static const char *const fields[] = {NULL};
+
+        if (fields_are(r, fields))
+                cop_sandbox_suspend(r->engine, cop_request_param(r, 0), cop_request_to(r), &r->op);
+}
+
+static void resume(struct cop_request *r)
+{
+        static const char *const fields[] = {"require_memory", NULL};
+        struct cop_error err = COP_ERROR_NULL;
+        bool require_memory = false;
+
+        if (!fields_are(r, fields))
+                return;
+        if (cop_json_get_bool(r->json, "require_memory", &require_memory, &err) < 0)
+                cop_reply_error(r, &err);
+        else
+                cop_sandbox_resume(r->engine, cop_request_param(r, 0), require_memory, cop_request_to(r), &r->op);
+}
+
+static void snapshot(struct cop_request *r)
+{
+        static const char *const fields[] = {"name", "kind", NULL}, *const kinds[] = {"memory", "filesystem", NULL};
+        struct cop_error err = COP_ERROR_NULL;
+        const char *name = NULL;
+        unsigned kind = 0;
+
+        if (!fields_are(r, fields))
+                return;
+        if (cop_field_text(r->json, "name", &name, &err) < 0 || cop_field_word(r->json, "kind", kinds, &kind, &err) < 0) {
+                cop_reply_error(r, &err);
+                return;
+        }
+        r->success = 201;
+        cop_sandbox_snapshot(r->engine, cop_request_param(r, 0), name, kind == 1, cop_request_to(r), &r->op);
+}
+
+/* Checks {count?, name?, labels?, metadata?, ttl_seconds?}; false after an error reply. */
+static bool branch_params(struct cop_request *r, unsigned *count)
+{
+        static const char *const fields[] = {"count", "name", "labels", "metadata", "ttl_seconds", NULL};
+        struct cop_error err = COP_ERROR_NULL;
+        const char *name = NULL;
+        json_t *object = NULL;
+        usec_t ttl = 0;
+
+        *count = 1;
+        if (cop_json_check_keys(r->json, fields, &err) < 0 || cop_field_unsigned(r->json, "count", 1, FORK_MAX, count, &err) < 0 ||
+            cop_field_text(r->json, "name", &name, &err) < 0 || cop_json_get_strings(r->json, "labels", 64, &object, &err) < 0 ||
+            cop_json_get_object(r->json, "metadata", &object, &err) < 0 ||
+            cop_json_get_seconds(r->json, "ttl_seconds", 366ULL * 86400 * USEC_PER_SEC, &ttl, &err) < 0) {
+                cop_reply_error(r, &err);
+                return false;
+        }
+        r->success = 201;
+        return true;
+}
+
+static void fork_sandbox(struct cop_request *r)
+{
+        unsigned count;
+
+        if (branch_params(r, &count))
+                cop_sandbox_fork(r->engine, cop_request_param(r, 0), r->json, count, cop_request_to(r), &r->op);
+}
+
+static void branch(struct cop_request *r)
+{
+        unsigned count;
+
+        if (branch_params(r, &count))
+                cop_node_branch(r->engine, cop_request_param(r, 0), r->json, count, cop_request_to(r), &r->op);
+}
+
+static void undo(struct cop_request *r)
+{
+        static const char *const fields[] = {"steps", NULL};
+        struct cop_error err = COP_ERROR_NULL;
+        unsigned steps = 1;
+
+        if (!fields_are(r, fields))
+                return;
+        if (cop_field_unsigned(r->json, "steps", 1, UNDO_MAX, &steps, &err) < 0)
+                cop_reply_error(r, &err);
+        else
+                cop_sandbox_undo(r->engine, cop_request_param(r, 0), steps, cop_request_to(r), &r->op);
+}
+
+static void go_to(struct cop_request *r)
+{
+        static const char *const fields[] = {"node", NULL};
+        struct cop_error err = COP_ERROR_NULL;
+        const char *node = NULL;
+
+        if (!fields_are(r, fields))
+                return;
+        if (cop_field_required(r->json, "node", &node, &err) < 0)
+                cop_reply_error(r, &err);
+        else
+                cop_sandbox_goto(r->engine, cop_request_param(r, 0), node, cop_request_to(r), &r->op);
+}
+
+static void nodes_of(struct cop_request *r)
+{
+        cop_node_list(r->engine, cop_request_param(r, 0), cop_request_to(r));
+}
+
+static void snapshots(struct cop_request *r)
+{
+        cop_node_list(r->engine, NULL, cop_request_to(r));
+}
+
+static void get(struct cop_request *r)
+{
+        cop_node_get(r->engine, cop_request_param(r, 0), cop_request_to(r));
+}
+
+static void remove_one(struct cop_request *r)
+{
+        cop_node_remove(r->engine, cop_request_param(r, 0), cop_request_to(r));
+}
+
+const struct cop_route cop_api_states[] = {
+        {"POST", "/api/sandboxes/{sb}/suspend", COP_AUTH_TOKEN, COP_BODY_JSON, 0, suspend},
+        {"POST", "/api/sandboxes/{sb}/resume", COP_AUTH_TOKEN, COP_BODY_JSON, 0, resume},
+        {"POST", "/api/sandboxes/{sb}/snapshots", COP_AUTH_TOKEN, COP_BODY_JSON, 0, snapshot},
+        {"POST", "/api/sandboxes/{sb}/fork", COP_AUTH_TOKEN, COP_BODY_JSON, 0, fork_sandbox},
+        {"POST", "/api/sandboxes/{sb}/undo", COP_AUTH_TOKEN, COP_BODY_JSON, 0, undo},
+        {"POST", "/api/sandboxes/{sb}/goto", COP_AUTH_TOKEN, COP_BODY_JSON, 0, go_to},
+        {"GET", "/api/sandboxes/{sb}/nodes", COP_AUTH_TOKEN, COP_BODY_NONE, 0, nodes_of},
+        {"GET", "/api/snapshots", COP_AUTH_TOKEN, COP_BODY_NONE, 0, snapshots},
+        {"GET", "/api/snapshots/{node}", COP_AUTH_TOKEN, COP_BODY_NONE, 0, get},
+        {"DELETE", "/api/snapshots/{node}", COP_AUTH_TOKEN, COP_BODY_NONE, 0, remove_one},
+        {"POST", "/api/snapshots/{node}/sandboxes", COP_AUTH_TOKEN, COP_BODY_JSON, 0, branch},
+        {0},
+};
