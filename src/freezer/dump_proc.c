@@ -372,7 +372,7 @@ static int dump_live(struct cop_dump *d, uint32_t index, struct img_proc *ip, co
 {
         struct cop_proc *p = &d->tree.procs[index];
         struct cop_op(*ops)[COP_SLOT_OPS] = calloc(p->task_count, sizeof(*ops));
-        _cleanup_free_ void *ops_owner = ops;
+        _cleanup_free_ _unused_ void *ops_owner = ops;
         _cleanup_free_ struct answers *a = malloc(sizeof(*a));
         int r;
 

@@ -16,7 +16,7 @@
 #include <linux/sockios.h>
 #include <linux/unix_diag.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
+#include <linux/tcp.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +30,9 @@
 #include "base/cleanup.h"
 #include "freezer/dump.h"
 #include "freezer/sockets.h"
+
+/* States of linux/tcp_states.h, which user space only finds in a header that clashes with linux/tcp.h. */
+enum { TCP_ESTABLISHED = 1, TCP_FIN_WAIT1 = 4, TCP_FIN_WAIT2 = 5, TCP_CLOSE = 7, TCP_LAST_ACK = 9, TCP_LISTEN = 10, TCP_CLOSING = 11 };
 
 #ifndef SIOCUNIXFILE
 #define SIOCUNIXFILE 0x89e0
@@ -150,12 +153,13 @@ static const struct {
         int family, level, name;
 } options[] = {
         {0, SOL_SOCKET, SO_SNDBUF},       {0, SOL_SOCKET, SO_RCVBUF},      {0, SOL_SOCKET, SO_REUSEADDR},  {0, SOL_SOCKET, SO_KEEPALIVE},
-        {0, SOL_SOCKET, SO_BROADCAST},    {0, SOL_SOCKET, SO_OOBINLINE},   {0, SOL_SOCKET, SO_LINGER},     {0, SOL_SOCKET, SO_PRIORITY},
+        {0, SOL_SOCKET, SO_BROADCAST},    {0, SOL_SOCKET, SO_OOBINLINE},   {0, SOL_SOCKET, SO_LINGER},
         {0, SOL_SOCKET, SO_RCVTIMEO},     {0, SOL_SOCKET, SO_SNDTIMEO},    {0, SOL_SOCKET, SO_RCVLOWAT},   {0, SOL_SOCKET, SO_REUSEPORT},
         {0, SOL_SOCKET, SO_TIMESTAMP},    {AF_UNIX, SOL_SOCKET, SO_PASSCRED}, {AF_INET, IPPROTO_IP, IP_TOS}, {AF_INET, IPPROTO_IP, IP_TTL},
         {AF_INET, IPPROTO_TCP, TCP_NODELAY}, {AF_INET, IPPROTO_TCP, TCP_KEEPIDLE}, {AF_INET, IPPROTO_TCP, TCP_KEEPINTVL},
         {AF_INET, IPPROTO_TCP, TCP_KEEPCNT}, {AF_INET, IPPROTO_TCP, TCP_CORK}, {AF_INET, IPPROTO_TCP, TCP_USER_TIMEOUT},
         {AF_INET6, IPPROTO_IPV6, IPV6_V6ONLY},
+        {0, SOL_SOCKET, SO_PRIORITY}, /* after IP_TOS, which sets it */
 };
 
 static struct img_ref dump_options(struct cop_dump *d, int fd, int family, int type)
@@ -207,6 +211,48 @@ static int dump_rights(struct cop_dump *d, struct msghdr *m, struct img_packet *
         return r;
 }
 
+static bool discard_rights(struct msghdr *m)
+{
+        bool found = false;
+
+        for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
+                if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+                        continue;
+                const int *list = (const int *)(const void *)CMSG_DATA(c);
+                for (size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); i++)
+                        close(list[i]);
+                found = true;
+        }
+        return found;
+}
+
+static bool carries_rights(int fd, off_t at, size_t length, char *buf)
+{
+        char control[CMSG_SPACE(256 * sizeof(int))] __attribute__((aligned(8)));
+        struct iovec iov = {.iov_base = buf, .iov_len = length};
+        struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
+        int off = (int)at;
+
+        if (setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &off, sizeof(off)) < 0 || recvmsg(fd, &m, MSG_PEEK | MSG_DONTWAIT | MSG_CMSG_CLOEXEC) <= 0)
+                return false;
+        return discard_rights(&m);
+}
+
+/* A peek joins what came before a message with descriptors to it, a read does not: how many bytes are before it. */
+static size_t bytes_before_rights(int fd, size_t at, size_t got, char *buf)
+{
+        size_t low = 0, high = got; /* without at `low` bytes, with at `high` */
+
+        while (high - low > 1) {
+                size_t mid = low + (high - low) / 2;
+                if (carries_rights(fd, (off_t)at, mid, buf))
+                        high = mid;
+                else
+                        low = mid;
+        }
+        return low;
+}
+
 /* Peeks the receive queue message by message.  For streams a message is what one peek gives. */
 static int dump_queue(struct cop_dump *d, const struct cop_dump_file *known, int fd, bool stream, struct img_packet **ret, size_t *ret_n,
                       struct cop_error *err)
@@ -231,6 +277,18 @@ static int dump_queue(struct cop_dump *d, const struct cop_dump_file *known, int
                 struct img_packet p = {0};
                 if (got < 0 || (got == 0 && stream) || (got == 0 && n > 0 && !steps))
                         break;
+                if (stream && steps && m.msg_controllen > 0 && got > 1) {
+                        size_t before = bytes_before_rights(fd, total, (size_t)got, buf);
+                        int next = (int)total;
+                        setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &next, sizeof(next));
+                        discard_rights(&m);
+                        m.msg_controllen = sizeof(control);
+                        if (before > 0)
+                                iov.iov_len = before; /* once more, only those */
+                        got = recvmsg(fd, &m, MSG_PEEK | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+                        if (got <= 0)
+                                break;
+                }
                 if ((size_t)got > size || total + (size_t)got > QUEUE_MAX) {
                         r = cop_not_freezable(d, known->proc, err, "has a too large message queued (fd %d)", known->fd);
                         break;
@@ -245,8 +303,8 @@ static int dump_queue(struct cop_dump *d, const struct cop_dump_file *known, int
                 list = bigger;
                 list[n++] = p;
                 total += (size_t)got;
-                if (!steps)
-                        break; /* one peek is all there is to have */
+                if (!steps || got == 0)
+                        break; /* one peek is all there is to have; an empty datagram would come for ever */
         }
         if (steps)
                 (void)setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, old >= 0 ? &old : &none, sizeof(none));
@@ -449,13 +507,21 @@ static uint32_t find_listener(struct cop_dump *d, uint32_t end)
         return IMG_NONE;
 }
 
-static void link_unix(struct cop_dump *d, const struct unix_table *t, uint32_t index)
+static struct cop_dump_file *known_of(struct cop_dump *d, uint32_t index)
+{
+        for (size_t i = 0; i < d->file_count; i++)
+                if (d->files[i].index == index && !d->files[i].mapping)
+                        return &d->files[i];
+        return NULL;
+}
+
+static int link_unix(struct cop_dump *d, const struct unix_table *t, uint32_t index, struct cop_error *err)
 {
         struct img_file *f = file_at(d, index);
         const struct unix_info *u = find_unix(t, f->ino);
 
         if (!u)
-                return;
+                return 0;
         f->arg[IMG_SOCK_SHUTDOWN] = u->shutdown;
         if (f->arg[IMG_SOCK_STATE] == IMG_SOCK_LISTENING) {
                 f->arg[IMG_SOCK_BACKLOG] = u->backlog;
@@ -463,35 +529,69 @@ static void link_unix(struct cop_dump *d, const struct unix_table *t, uint32_t i
                         uint32_t client = find_socket(d, t->icons[u->icon_first + i]);
                         if (client == IMG_NONE)
                                 continue;
+                        struct cop_dump_file *known = known_of(d, client);
+                        int out = 0;
+                        if (known && known->own_fd >= 0 && ioctl(known->own_fd, SIOCOUTQ, &out) == 0 && out > 0)
+                                return cop_not_freezable(d, known->proc, err, "has sent data into a connection that is not accepted yet (fd %d)",
+                                                         known->fd);
                         file_at(d, client)->arg[IMG_SOCK_STATE] = IMG_SOCK_PENDING;
                         file_at(d, client)->arg[IMG_SOCK_LISTENER] = index;
                 }
-                return;
+                return 0;
         }
         if (f->arg[IMG_SOCK_STATE] == IMG_SOCK_PENDING)
-                return;
+                return 0;
         bool connected = u->state == 1 /* TCP_ESTABLISHED */;
         uint32_t peer = u->peer ? find_socket(d, u->peer) : IMG_NONE;
         if (f->arg[IMG_SOCK_TYPE] == SOCK_DGRAM) {
                 if (peer != IMG_NONE)
                         f->arg[IMG_SOCK_PEER] = peer;
-                return;
+                return 0;
         }
         if (!connected)
-                return;
+                return 0;
         f->arg[IMG_SOCK_STATE] = peer == IMG_NONE ? IMG_SOCK_CLOSED : IMG_SOCK_CONNECTED;
         f->arg[IMG_SOCK_PEER] = peer;
         f->arg[IMG_SOCK_LISTENER] = find_listener(d, index);
+        return 0;
+}
+
+/* A client whose other end is nobody's descriptor may wait at a listener of the tree. */
+static int find_waiting(struct cop_dump *d, uint32_t index, struct cop_error *err)
+{
+        struct img_file *f = file_at(d, index);
+        const char *heap = cop_image_record(d->writer, IMG_HEAP, 0);
+        const struct sockaddr_in *to = (const void *)(heap + f->peer.offset), *own = (const void *)(heap + f->path.offset);
+        struct cop_dump_file *known = known_of(d, index);
+        struct tcp_info info = {0};
+        socklen_t length = sizeof(info);
+
+        for (uint32_t i = 0; i < cop_image_count(d->writer, IMG_FILES); i++) {
+                const struct img_file *g = file_at(d, i);
+                const struct sockaddr_in *a = (const void *)(heap + g->path.offset);
+                if (g->kind != IMG_FILE_INET || g->arg[IMG_SOCK_STATE] != IMG_SOCK_LISTENING || f->peer.length < sizeof(sa_family_t) + 2 ||
+                    g->arg[IMG_SOCK_FAMILY] != f->arg[IMG_SOCK_FAMILY] || a->sin_port != to->sin_port || own->sin_port == to->sin_port)
+                        continue;
+                if (!known || known->own_fd < 0 || getsockopt(known->own_fd, IPPROTO_TCP, TCP_INFO, &info, &length) < 0)
+                        continue;
+                if (info.tcpi_state != TCP_ESTABLISHED)
+                        continue;
+                if (info.tcpi_bytes_acked > 1 || info.tcpi_notsent_bytes > 0 || info.tcpi_unacked > 0)
+                        return cop_not_freezable(d, known->proc, err, "has sent data into a connection that is not accepted yet (fd %d)", known->fd);
+                f->arg[IMG_SOCK_STATE] = IMG_SOCK_PENDING;
+                f->arg[IMG_SOCK_LISTENER] = i;
+        }
+        return 0;
 }
 
 /* Both addresses the other way round. */
-static void link_inet(struct cop_dump *d, uint32_t index)
+static int link_inet(struct cop_dump *d, uint32_t index, struct cop_error *err)
 {
         struct img_file *f = file_at(d, index);
         uint32_t n = cop_image_count(d->writer, IMG_FILES);
 
         if (f->arg[IMG_SOCK_STATE] != IMG_SOCK_CONNECTED)
-                return;
+                return 0;
         for (uint32_t i = 0; i < n; i++) {
                 const struct img_file *g = file_at(d, i);
                 if (i != index && g->kind == IMG_FILE_INET && g->arg[IMG_SOCK_STATE] == IMG_SOCK_CONNECTED && same_bytes(d, &f->path, &g->peer) &&
@@ -507,8 +607,10 @@ static void link_inet(struct cop_dump *d, uint32_t index)
                 if (g->arg[IMG_SOCK_STATE] == IMG_SOCK_LISTENING && a->sin_port == own->sin_port)
                         f->arg[IMG_SOCK_LISTENER] = i;
         }
-        if (f->arg[IMG_SOCK_PEER] == IMG_NONE)
-                f->arg[IMG_SOCK_STATE] = IMG_SOCK_CLOSED;
+        if (f->arg[IMG_SOCK_PEER] != IMG_NONE)
+                return 0;
+        f->arg[IMG_SOCK_STATE] = IMG_SOCK_CLOSED;
+        return find_waiting(d, index, err);
 }
 
 /* What `from` has sent and `to` has not received yet, appended to to's queue. */
@@ -548,14 +650,6 @@ static int dump_unreceived(struct cop_dump *d, struct cop_dump_file *from, struc
         return r < 0 ? cop_error_errno(err, -r, "reading a TCP send queue") : 0;
 }
 
-static struct cop_dump_file *known_of(struct cop_dump *d, uint32_t index)
-{
-        for (size_t i = 0; i < d->file_count; i++)
-                if (d->files[i].index == index && !d->files[i].mapping)
-                        return &d->files[i];
-        return NULL;
-}
-
 int cop_dump_sockets_finish(struct cop_dump *d, struct cop_error *err)
 {
         struct unix_table t = {0};
@@ -571,10 +665,10 @@ int cop_dump_sockets_finish(struct cop_dump *d, struct cop_error *err)
         for (int pass = 0; pass < 2 && r == 0; pass++)
                 for (uint32_t i = 0; i < n; i++)
                         if (file_at(d, i)->kind == IMG_FILE_UNIX && (file_at(d, i)->arg[IMG_SOCK_STATE] == IMG_SOCK_LISTENING) == (pass == 0))
-                                link_unix(d, &t, i);
+                                r = r < 0 ? r : link_unix(d, &t, i, err);
         for (uint32_t i = 0; i < n && r == 0; i++)
                 if (file_at(d, i)->kind == IMG_FILE_INET && file_at(d, i)->arg[IMG_SOCK_TYPE] == SOCK_STREAM)
-                        link_inet(d, i);
+                        r = link_inet(d, i, err);
         for (uint32_t i = 0; i < n && r == 0; i++) {
                 const struct img_file *f = file_at(d, i);
                 if (f->kind != IMG_FILE_INET || f->arg[IMG_SOCK_STATE] != IMG_SOCK_CONNECTED)

@@ -338,6 +338,15 @@ static int open_slave(struct cop_restore *r, uint32_t index)
 {
         const struct img_file *f = RESTORE_FILE(r, index);
 
+        if (f->arg[1]) { /* its master was closed */
+                int locked = 0;
+                _cleanup_close_ int master = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
+                if (master < 0 || ioctl(master, TIOCSPTLCK, &locked) < 0)
+                        return -errno;
+                int hung = ioctl(master, TIOCGPTPEER, ((int)f->flags & (O_ACCMODE | O_NONBLOCK)) | O_NOCTTY | O_CLOEXEC);
+                return hung < 0 ? -errno : hung;
+        }
+
         for (uint32_t i = 0; i < r->image->count[IMG_FILES]; i++) {
                 const struct img_file *m = RESTORE_FILE(r, i);
                 if (m->kind != IMG_FILE_PTMX || m->arg[0] != f->arg[0] || r->objects[i] < 0)

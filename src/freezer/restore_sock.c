@@ -72,10 +72,9 @@ static int bind_here(struct cop_restore *r, const struct img_file *f, int fd)
                 return -errno;
         if (!file)
                 return 0;
-        if (f->arg[IMG_SOCK_MODE] == 0)
-                unlink(path);
-        else if (chmod(path, (mode_t)f->arg[IMG_SOCK_MODE] & 07777) < 0 ||
-                 lchown(path, (uid_t)f->arg[IMG_SOCK_OWNER], (gid_t)(f->arg[IMG_SOCK_OWNER] >> 32)) < 0)
+        /* A file that had been removed stays until all who connect through it have done so (finish_socket). */
+        if (f->arg[IMG_SOCK_MODE] && (chmod(path, (mode_t)f->arg[IMG_SOCK_MODE] & 07777) < 0 ||
+                 lchown(path, (uid_t)f->arg[IMG_SOCK_OWNER], (gid_t)(f->arg[IMG_SOCK_OWNER] >> 32)) < 0))
                 return -errno;
         return 0;
 }
@@ -379,6 +378,15 @@ static int restore_queue(struct cop_restore *r, uint32_t index, struct cop_error
                 if (from < 0 || !named(f) || connect(from, address_of(r, &f->path), f->path.length) < 0)
                         return 0; /* datagrams may get lost */
         }
+        size_t total = 0;
+        for (uint32_t i = 0; i < f->packets; i++)
+                total += IMG_RECORD(r->image, IMG_PACKETS, img_packet, f->first_packet + i)->data.length;
+        if (from >= 0 && f->kind == IMG_FILE_INET && stream && total > 16384) {
+                /* It was in two queues; now the sender's alone must take it. */
+                int room = total > INT32_MAX / 4 ? INT32_MAX / 4 : (int)total * 2;
+                if (setsockopt(from, SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof(room)) < 0)
+                        (void)setsockopt(from, SOL_SOCKET, SO_SNDBUF, &room, sizeof(room));
+        }
         if (from < 0)
                 return 0; /* closed: was written before its peer was closed */
         for (uint32_t i = 0; i < f->packets && ret == 0; i++)
@@ -395,6 +403,11 @@ static void finish_socket(struct cop_restore *r, uint32_t index)
         const struct img_file *f = RESTORE_FILE(r, index);
         int fd = r->objects[index];
 
+        const struct sockaddr_un *a = (const void *)address_of(r, &f->path);
+        bool single = state_of(f) == IMG_SOCK_IDLE || state_of(f) == IMG_SOCK_LISTENING;
+
+        if (f->kind == IMG_FILE_UNIX && single && named(f) && a->sun_path[0] == '/' && f->arg[IMG_SOCK_MODE] == 0)
+                unlink(a->sun_path);
         if (f->arg[IMG_SOCK_SHUTDOWN] & 2)
                 shutdown(fd, SHUT_WR);
         if (f->arg[IMG_SOCK_SHUTDOWN] & 1 && f->kind == IMG_FILE_UNIX)
