@@ -459,6 +459,7 @@ static int dump_new_file(struct cop_dump *d, pid_t pid, uint32_t proc, int fd, s
 
         if (name) {
                 f.kind = IMG_FILE_EXTERNAL;
+                f.arg[0] = fi->st.st_rdev;
                 f.path = cop_image_puts(d->writer, name);
         } else
                 r = dump_by_kind(d, &known, &f, fi, err);
@@ -598,7 +599,9 @@ static void resolve_terminals(struct cop_dump *d)
                 uint64_t index = ((uint64_t)st.tty_nr & 0xff) | ((uint64_t)st.tty_nr >> 12 & 0xfff00);
                 for (uint32_t k = 0; k < cop_image_count(d->writer, IMG_FILES); k++) {
                         const struct img_file *f = cop_image_record(d->writer, IMG_FILES, k);
-                        if (f->kind == IMG_FILE_PTMX && f->arg[0] == index) {
+                        bool outside = f->kind == IMG_FILE_EXTERNAL && f->arg[0] && major(f->arg[0]) >= 136 && major(f->arg[0]) <= 143 &&
+                                       minor(f->arg[0]) == index;
+                        if ((f->kind == IMG_FILE_PTMX && f->arg[0] == index) || outside) {
                                 ip->tty = k;
                                 ip->tty_pgrp = (uint32_t)cop_pid_inside(d->tree.pidns_fd, st.tpgid);
                         }

@@ -134,7 +134,7 @@ struct img_proc {
         uint32_t umask;
         int32_t oom_score_adj;
         uint32_t dumpable, subreaper, thp_disable, keepcaps;
-        uint32_t tty;          /* file index of the controlling terminal (session leaders), or IMG_NONE */
+        uint32_t tty;          /* file index of the controlling terminal's master, or of itself when external (session leaders) */
         uint32_t tty_pgrp;
         uint32_t mce_kill;     /* PR_MCE_KILL_GET */
         uint32_t reserved;
@@ -220,7 +220,7 @@ enum img_file_kind {
         IMG_FILE_NETLINK,
         IMG_FILE_PTMX,     /* arg: index, locked, packet mode; data: termios + winsize */
         IMG_FILE_PTS,      /* arg: index */
-        IMG_FILE_EXTERNAL, /* path: the caller's name */
+        IMG_FILE_EXTERNAL, /* path: the caller's name; arg[0] rdev */
         IMG_FILE_SHMEM,    /* mapping of shared anonymous memory: extents; link: shared object */
         IMG_FILE_PROC,     /* a file of procfs or a namespace file: opened by path, late */
         IMG_FILE_SYSV,     /* arg: shm id, key, mode, uid, gid, size */

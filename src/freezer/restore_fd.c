@@ -334,18 +334,24 @@ static int open_master(struct cop_restore *r, const struct img_file *f)
         return ret < 0 ? ret : found;
 }
 
+/* A terminal whose master is closed. */
+static int open_hung(const struct img_file *f)
+{
+        int locked = 0;
+        _cleanup_close_ int master = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
+
+        if (master < 0 || ioctl(master, TIOCSPTLCK, &locked) < 0)
+                return -errno;
+        int fd = ioctl(master, TIOCGPTPEER, ((int)f->flags & (O_ACCMODE | O_NONBLOCK)) | O_NOCTTY | O_CLOEXEC);
+        return fd < 0 ? -errno : fd;
+}
+
 static int open_slave(struct cop_restore *r, uint32_t index)
 {
         const struct img_file *f = RESTORE_FILE(r, index);
 
-        if (f->arg[1]) { /* its master was closed */
-                int locked = 0;
-                _cleanup_close_ int master = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
-                if (master < 0 || ioctl(master, TIOCSPTLCK, &locked) < 0)
-                        return -errno;
-                int hung = ioctl(master, TIOCGPTPEER, ((int)f->flags & (O_ACCMODE | O_NONBLOCK)) | O_NOCTTY | O_CLOEXEC);
-                return hung < 0 ? -errno : hung;
-        }
+        if (f->arg[1])
+                return open_hung(f);
 
         for (uint32_t i = 0; i < r->image->count[IMG_FILES]; i++) {
                 const struct img_file *m = RESTORE_FILE(r, i);
@@ -357,7 +363,7 @@ static int open_slave(struct cop_restore *r, uint32_t index)
                 int ret = set_tty(r, f, fd);
                 return ret < 0 ? ret : fd;
         }
-        return -ENXIO;
+        return open_hung(f); /* its master is outside the tree and was not named external: closed as by the peer */
 }
 
 /* ---- all of them ---- */
@@ -511,7 +517,9 @@ static int take_terminal(struct cop_restore *r, const struct img_proc *p, struct
 {
         if (p->tty == IMG_NONE)
                 return 0;
-        int fd = ioctl(r->objects[p->tty], TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+        bool external = RESTORE_FILE(r, p->tty)->kind == IMG_FILE_EXTERNAL;
+        int fd = external ? fcntl(r->objects[p->tty], F_DUPFD_CLOEXEC, r->base_fd) :
+                            ioctl(r->objects[p->tty], TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
         if (fd < 0 || ioctl(fd, TIOCSCTTY, 0) < 0)
                 return cop_error_errno(err, errno, "taking the controlling terminal of session %d", p->sid);
         pid_t group = (pid_t)p->tty_pgrp;
