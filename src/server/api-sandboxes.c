@@ -22,12 +22,13 @@ static int check_name(const char *name, struct cop_error *err)
 static int parse_params(json_t *body, struct cop_sandbox_params *p, struct cop_error *err)
 {
         static const char *const fields[] = {"name",   "image", "labels", "metadata", "env",          "ttl_seconds",
-                                             "memory", "cpus",  "pids",   "nofile",   "start_kernel", NULL};
+                                             "memory", "cpus",  "pids",   "nofile",   "start_kernel", "from", NULL};
         int r;
 
         if ((r = cop_json_check_keys(body, fields, err)) < 0 ||
             (r = cop_json_get_str(body, "name", &p->name, err)) < 0 || (r = check_name(p->name, err)) < 0 ||
             (r = cop_field_text(body, "image", &p->image, err)) < 0 ||
+            (r = cop_field_text(body, "from", &p->node, err)) < 0 ||
             (r = cop_json_get_strings(body, "labels", LABELS_MAX, &p->labels, err)) < 0 ||
             (r = cop_json_get_object(body, "metadata", &p->metadata, err)) < 0 ||
             (r = cop_field_env(body, "env", &p->env, err)) < 0 ||
@@ -38,6 +39,9 @@ static int parse_params(json_t *body, struct cop_sandbox_params *p, struct cop_e
             (r = cop_field_unsigned(body, "nofile", 64, 1048576, &p->nofile, err)) < 0 ||
             (r = cop_json_get_bool(body, "start_kernel", &p->start_kernel, err)) < 0)
                 return r;
+        if (p->node && p->image)
+                return cop_error_set(err, EINVAL, COP_ERR_bad_request,
+                                     "field \"image\": not with \"from\": a snapshot has its own image");
         if (p->ttl == 0)
                 return cop_error_set(err, EINVAL, COP_ERR_bad_request,
                                      "field \"ttl_seconds\": must be more than 0; leave it out for no end");
@@ -80,7 +84,7 @@ static int parse_labels(struct cop_request *r, json_t *filter, struct cop_error 
 static int parse_filter(struct cop_request *r, json_t *filter, struct cop_error *err)
 {
         static const char *const names[] = {"state", "label", "name", "limit", "all", NULL};
-        static const char *const states[] = {"starting", "running", "ending", "ended", NULL};
+        static const char *const states[] = {"starting", "running", "suspending", "suspended", "resuming", "ending", "ended", NULL};
         const char *state = NULL, *name = NULL;
         uint64_t limit = 0;
         bool all = false;
@@ -98,7 +102,8 @@ static int parse_filter(struct cop_request *r, json_t *filter, struct cop_error 
                         i++;
                 if (!states[i])
                         return cop_error_set(err, EINVAL, COP_ERR_bad_request,
-                                             "query parameter \"state\": expected starting, running, ending or ended");
+                                             "query parameter \"state\": expected starting, running, suspending, suspended, resuming, "
+                                             "ending or ended");
                 json_object_set_new(filter, "state", json_string(state));
         }
         if (name)

@@ -40,7 +40,8 @@ static void resume(struct cop_request *r)
 
 static void snapshot(struct cop_request *r)
 {
-        static const char *const fields[] = {"name", "kind", NULL}, *const kinds[] = {"memory", "filesystem", NULL};
+        static const char *const fields[] = {"name", "kind", NULL};
+        static const char *const kinds[] = {"memory", "filesystem", NULL};
         struct cop_error err = COP_ERROR_NULL;
         const char *name = NULL;
         unsigned kind = 0;
