@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <linux/kcmp.h>
 #include <linux/magic.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,7 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "freezer/dump.h"
+#include "freezer/pty.h"
 
 #define LINK_MAX_BYTES 4352
 
@@ -384,6 +386,8 @@ static int dump_tty(struct cop_dump *d, struct cop_dump_file *known, struct img_
                         f->arg[1] = (uint64_t)locked;
                 if (ioctl(fd, TIOCGPKT, &packet) == 0)
                         f->arg[2] = (uint64_t)packet;
+                struct pollfd p = {.fd = fd};
+                f->arg[3] = poll(&p, 1, 0) > 0 && p.revents & POLLHUP; /* its slave has been closed */
         } else {
                 f->kind = IMG_FILE_PTS;
                 f->arg[0] = minor(fi->st.st_rdev);
@@ -396,6 +400,40 @@ static int dump_tty(struct cop_dump *d, struct cop_dump_file *known, struct img_
         if (ioctl(fd, 0x802c542a /* TCGETS2 */, &state.termios) < 0 || ioctl(fd, TIOCGWINSZ, &state.size) < 0)
                 return cop_error_errno(err, errno, "reading a terminal's settings");
         f->data = cop_image_put(d->writer, &state, sizeof(state));
+        return 0;
+}
+
+static bool slave_is_open(struct cop_dump *d, uint64_t index)
+{
+        for (uint32_t i = 0; i < cop_image_count(d->writer, IMG_FILES); i++) {
+                const struct img_file *f = cop_image_record(d->writer, IMG_FILES, i);
+                if (f->kind == IMG_FILE_PTS && f->arg[0] == index && f->arg[1] == 0)
+                        return true;
+        }
+        return false;
+}
+
+/* When all descriptors are known: what waits in ptys whose both ends are in the tree. */
+static int dump_tty_queues(struct cop_dump *d, struct cop_dump_file *known, struct cop_error *err)
+{
+        _cleanup_buf_ struct cop_buf typed = COP_BUF(1UL << 20), printed = COP_BUF(1UL << 20);
+        struct img_file *f = cop_image_record(d->writer, IMG_FILES, known->index);
+        char state[COP_PTY_STATE];
+
+        if (known->own_fd < 0 || !slave_is_open(d, f->arg[0]) || f->arg[2])
+                return 0; /* in packet mode what is read is not what was written */
+        _cleanup_close_ int slave = ioctl(known->own_fd, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+        if (slave < 0 || ioctl(slave, 0x802c542a /* TCGETS2 */, state) < 0)
+                return cop_error_errno(err, errno, "opening a terminal");
+        int r = cop_pty_drain(known->own_fd, slave, state, &typed, &printed);
+        if (r == 0)
+                r = cop_pty_fill(known->own_fd, slave, state, typed.data, typed.len, printed.data, printed.len);
+        if (r < 0)
+                return cop_error_errno(err, -r, "reading what waits in a terminal");
+        f->first_packet = cop_image_count(d->writer, IMG_PACKETS);
+        f->packets = 2;
+        cop_image_add(d->writer, IMG_PACKETS, &(struct img_packet){.data = cop_image_put(d->writer, typed.data, typed.len)});
+        cop_image_add(d->writer, IMG_PACKETS, &(struct img_packet){.data = cop_image_put(d->writer, printed.data, printed.len)});
         return 0;
 }
 
@@ -624,6 +662,14 @@ int cop_dump_descriptors(struct cop_dump *d, struct cop_error *err)
                 const struct img_file *f = cop_image_record(d->writer, IMG_FILES, d->files[i].index);
                 if (f && f->kind == IMG_FILE_EPOLL && !d->files[i].mapping) {
                         r = resolve_epoll(d, &d->files[i], err);
+                        if (r < 0)
+                                return r;
+                }
+        }
+        for (size_t i = 0; i < d->file_count; i++) {
+                const struct img_file *f = cop_image_record(d->writer, IMG_FILES, d->files[i].index);
+                if (f && f->kind == IMG_FILE_PTMX && !d->files[i].mapping) {
+                        r = dump_tty_queues(d, &d->files[i], err);
                         if (r < 0)
                                 return r;
                 }

@@ -26,6 +26,7 @@
 
 #include "base/cleanup.h"
 #include "base/id.h"
+#include "freezer/pty.h"
 #include "freezer/restore.h"
 
 #define FLAGS_SET (O_APPEND | O_NONBLOCK | O_DIRECT | O_NOATIME | O_ASYNC)
@@ -330,6 +331,8 @@ static int open_master(struct cop_restore *r, const struct img_file *f)
         if (ioctl(found, TIOCSPTLCK, &locked) < 0 || (packet && ioctl(found, TIOCPKT, &packet) < 0))
                 return -errno;
         (void)fcntl(found, F_SETFL, (int)f->flags & FLAGS_SET);
+        if (f->arg[3]) /* its slave was opened and closed again */
+                cop_close(ioctl(found, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC));
         int ret = set_tty(r, f, found);
         return ret < 0 ? ret : found;
 }
@@ -431,6 +434,21 @@ static int restore_one(struct cop_restore *r, uint32_t i, struct cop_error *err)
         return 0;
 }
 
+static int fill_terminal(struct cop_restore *r, uint32_t index, struct cop_error *err)
+{
+        const struct img_file *f = RESTORE_FILE(r, index);
+
+        if (f->kind != IMG_FILE_PTMX || f->packets != 2)
+                return 0;
+        const struct img_packet *p = IMG_RECORD(r->image, IMG_PACKETS, img_packet, f->first_packet);
+        _cleanup_close_ int slave = ioctl(r->objects[index], TIOCGPTPEER, O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+        if (slave < 0)
+                return cop_error_errno(err, errno, "opening a terminal");
+        int ret = cop_pty_fill(r->objects[index], slave, cop_image_at(r->image, &f->data), cop_image_at(r->image, &p[0].data), p[0].data.length,
+                               cop_image_at(r->image, &p[1].data), p[1].data.length);
+        return ret < 0 ? cop_error_errno(err, -ret, "filling a terminal") : 0;
+}
+
 int cop_restore_objects(struct cop_restore *r, struct cop_error *err)
 {
         /* Slaves need their masters, so they come in a second round. */
@@ -443,6 +461,11 @@ int cop_restore_objects(struct cop_restore *r, struct cop_error *err)
                         if (ret < 0)
                                 return ret;
                 }
+        for (uint32_t i = 0; i < r->image->count[IMG_FILES]; i++) {
+                int ret = fill_terminal(r, i, err);
+                if (ret < 0)
+                        return ret;
+        }
         return cop_restore_sockets(r, err);
 }
 

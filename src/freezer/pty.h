@@ -1,0 +1,13 @@
+/* The queues of a pty: what was typed and not read yet, what was printed and not read yet.  Neither can be peeked, so they are
+ * taken out and, where the terminal goes on, put back in the same stop. */
+#pragma once
+
+#include <stddef.h>
+
+#include "base/buf.h"
+
+#define COP_PTY_STATE 64 /* room for struct termios2 */
+
+/* Master and slave are descriptors of ours; state is the slave's termios2, left as it was.  Both buffers have limits. */
+int cop_pty_drain(int master, int slave, const void *state, struct cop_buf *typed, struct cop_buf *printed);
+int cop_pty_fill(int master, int slave, const void *state, const void *typed, size_t typed_size, const void *printed, size_t printed_size);
