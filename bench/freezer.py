@@ -191,7 +191,8 @@ def pss(pid):
 def bench_python(results, tool, n, size, goal):
     tree = Tree(tool)
     tree.path("work.py").write_text(WORKLOAD)
-    child = tree.run("/usr/bin/python3", tree.path("work.py"), str(size))
+    # 4 KiB pages, as memory that grew in small steps has: numpy's huge pages would make fork() cheap.
+    child = tree.run("/usr/bin/env", "NUMPY_MADVISE_HUGEPAGE=0", "/usr/bin/python3", tree.path("work.py"), str(size))
     tree.await_text("READY", child)
     time.sleep(0.3)
     fork = floats(tree.text(), "FORK")[0]

@@ -58,7 +58,9 @@ struct cop_restore {
 
 /* restore_tree.c.  Runs in the helper; clones the first process, which never returns. */
 int cop_restore_start(struct cop_restore *r, struct cop_error *err);
-/* restore_fd.c: all descriptions, in the first process; then, in each, its own descriptors. */
+/* restore_fd.c: all descriptions, in the first process; the controlling terminal, in a session leader before it forks (it is
+ * inherited); then, in each, its own descriptors. */
+int cop_restore_terminal(struct cop_restore *r, const struct img_proc *p, struct cop_error *err);
 int cop_restore_objects(struct cop_restore *r, struct cop_error *err);
 int cop_restore_descriptors(struct cop_restore *r, struct cop_error *err);
 /* Moves a descriptor to a number >= base_fd (closing the old one); -errno. */

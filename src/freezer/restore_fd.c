@@ -536,27 +536,38 @@ static int take_lock(const struct img_lock *l)
         return fcntl(l->fd, F_OFD_SETLK, &fl);
 }
 
-static int take_terminal(struct cop_restore *r, const struct img_proc *p, struct cop_error *err)
+static int open_terminal(struct cop_restore *r, const struct img_proc *p)
+{
+        if (RESTORE_FILE(r, p->tty)->kind == IMG_FILE_EXTERNAL)
+                return fcntl(r->objects[p->tty], F_DUPFD_CLOEXEC, r->base_fd);
+        return ioctl(r->objects[p->tty], TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+}
+
+int cop_restore_terminal(struct cop_restore *r, const struct img_proc *p, struct cop_error *err)
 {
         if (p->tty == IMG_NONE)
                 return 0;
-        bool external = RESTORE_FILE(r, p->tty)->kind == IMG_FILE_EXTERNAL;
-        int fd = external ? fcntl(r->objects[p->tty], F_DUPFD_CLOEXEC, r->base_fd) :
-                            ioctl(r->objects[p->tty], TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+        _cleanup_close_ int fd = open_terminal(r, p);
         if (fd < 0 || ioctl(fd, TIOCSCTTY, 0) < 0)
                 return cop_error_errno(err, errno, "taking the controlling terminal of session %d", p->sid);
-        pid_t group = (pid_t)p->tty_pgrp;
-        if (group > 0)
-                (void)ioctl(fd, TIOCSPGRP, &group); /* a group that is gone */
-        close(fd);
         return 0;
+}
+
+static void set_foreground(struct cop_restore *r, const struct img_proc *p)
+{
+        pid_t group = (pid_t)p->tty_pgrp;
+        _cleanup_close_ int fd = p->tty == IMG_NONE ? -EBADF : open_terminal(r, p);
+
+        if (fd >= 0 && group > 0)
+                (void)ioctl(fd, TIOCSPGRP, &group); /* fails for a group that is gone */
 }
 
 int cop_restore_descriptors(struct cop_restore *r, struct cop_error *err)
 {
         const struct img_proc *p = RESTORE_PROC(r, r->self);
-        int ret = take_terminal(r, p, err);
+        int ret = 0;
 
+        set_foreground(r, p);
         for (uint32_t i = 0; ret >= 0 && i < p->fds; i++) {
                 const struct img_fd *fd = IMG_RECORD(r->image, IMG_FDS, img_fd, p->first_fd + i);
                 if (r->objects[fd->file] < 0)

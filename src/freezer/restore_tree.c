@@ -323,6 +323,8 @@ static int run_stub(struct cop_restore *r, uint32_t index, pid_t born_sid, struc
                 ret = cop_error_errno(err, errno, "opening /proc/self (the tree's root needs a /proc)");
         if (ret == 0 && p->sid == p->pid && getsid(0) != p->pid && setsid() < 0)
                 ret = cop_error_errno(err, errno, "making the session %d", p->sid);
+        if (ret == 0)
+                ret = cop_restore_terminal(r, p, err);
         if (ret == 0 && p->subreaper)
                 prctl(PR_SET_CHILD_SUBREAPER, 1);
         if (ret == 0)
