@@ -19,7 +19,7 @@ static const struct cop_option options[] = {
         {"all", 'a', COP_OPTION_FLAG, &opt.all, NULL, "with those that have ended"},
         {"label", 'l', COP_OPTION_LIST, &opt.labels, "K=V", "only those with this label; may be repeated"},
         {"state", 's', COP_OPTION_STRING, &opt.state, "STATE",
-         "only those that are starting, running, ending or ended"},
+         "only those that are running, suspended, ended (or starting, suspending, resuming, ending)"},
         {"quiet", 'q', COP_OPTION_FLAG, &opt.quiet, NULL, "only ids"},
         {"json", 0, COP_OPTION_FLAG, &opt.json, NULL, "a JSON array"},
         {0},

@@ -10,7 +10,7 @@
 #include "verbs.h"
 
 static struct {
-        const char *name, *image;
+        const char *name, *image, *from;
         struct cop_list labels, metadata, env;
         usec_t ttl;
         uint64_t memory, pids, nofile;
@@ -21,6 +21,7 @@ static struct {
 static const struct cop_option options[] = {
         {"name", 'n', COP_OPTION_STRING, &opt.name, "NAME", "a name, unique among live sandboxes"},
         {"image", 'i', COP_OPTION_STRING, &opt.image, "IMAGE", "image id or name (code-interpreter)"},
+        {"from", 'f', COP_OPTION_STRING, &opt.from, "SNAPSHOT", "start from a saved state, with its variables and processes"},
         {"env", 'e', COP_OPTION_LIST, &opt.env, "K=V", "environment of kernels and commands; may be repeated"},
         {"label", 'l', COP_OPTION_LIST, &opt.labels, "K=V",
          "label, to find it with coppice ls --label; may be repeated"},
@@ -41,6 +42,7 @@ static json_t *make_body(struct cop_cli *cli)
 
         cop_param_str(body, "name", opt.name);
         cop_param_str(body, "image", opt.image);
+        cop_param_str(body, "from", opt.from);
         if (cop_param_map(body, "env", &opt.env, &cli->err) < 0 ||
             cop_param_map(body, "labels", &opt.labels, &cli->err) < 0 ||
             cop_param_map(body, "metadata", &opt.metadata, &cli->err) < 0 ||
@@ -78,6 +80,7 @@ const struct cop_verb cop_verb_new = {
         .summary = "start a sandbox and print its id",
         .examples = "coppice new --name demo\n"
                     "coppice new --memory 4G --cpus 2 --ttl 2h --env TOKEN=abc\n"
+                    "coppice new --from clean-data --name b1\n"
                     "sb=$(coppice new) && coppice run $sb 'print(6 * 7)'",
         .options = options,
         .run = run,
