@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -20,12 +21,20 @@ struct report {
         pid_t pid;
 };
 
-static void reset_signals(void)
+void cop_signals_reset(void)
 {
+        /* As rt_sigaction(2) takes it: libc refuses the two signals that it keeps for itself, but a parent may have left them
+         * ignored all the same, and exec keeps that. */
+        static const struct {
+                void *handler;
+                unsigned long flags;
+                void *restorer;
+                uint64_t mask;
+        } by_default = {0};
         sigset_t none;
 
-        for (int sig = 1; sig < NSIG; sig++)
-                signal(sig, SIG_DFL); /* fails for SIGKILL, SIGSTOP and libc's own: as wanted */
+        for (int sig = 1; sig <= 64; sig++)
+                syscall(SYS_rt_sigaction, sig, &by_default, NULL, sizeof(by_default.mask));
         sigemptyset(&none);
         sigprocmask(SIG_SETMASK, &none, NULL);
 }
@@ -60,7 +69,7 @@ static void __attribute__((noreturn)) run_child(const struct cop_child_spec *spe
 {
         int r = 0;
 
-        reset_signals();
+        cop_signals_reset();
         if (spec->new_session)
                 setsid();
         if (spec->death_signal && !spec->detached) {

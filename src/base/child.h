@@ -23,6 +23,9 @@ struct cop_child_spec {
         int death_signal; /* PR_SET_PDEATHSIG; 0 = none; not with detached */
 };
 
+/* Every signal to its default action, none blocked: what a program expects that somebody else starts. */
+void cop_signals_reset(void);
+
 /* Starts it and reports a failed exec as an error (through a close-on-exec pipe).  *ret_pid (may be NULL) is the
  * program's pid, to be reaped by the caller unless detached.  Signal mask and handlers are reset. */
 int cop_child_spawn(const struct cop_child_spec *spec, pid_t *ret_pid, struct cop_error *err);

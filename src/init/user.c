@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/child.h"
 #include "base/cleanup.h"
 #include "base/parse.h"
 
@@ -240,12 +241,8 @@ int cop_user_become(const struct cop_user *u, struct cop_error *err)
 void cop_user_prepare_child(void)
 {
         struct rlimit core = {0, 0};
-        sigset_t none;
 
-        for (int sig = 1; sig < NSIG; sig++)
-                signal(sig, SIG_DFL); /* fails for SIGKILL, SIGSTOP and libc's own: as wanted */
-        sigemptyset(&none);
-        sigprocmask(SIG_SETMASK, &none, NULL);
+        cop_signals_reset();
         umask(022);
         setrlimit(RLIMIT_CORE, &core);
         /* The files of a process that is not dumpable belong to the host's root. */

@@ -13,6 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/child.h"
 #include "base/cleanup.h"
 #include "sandbox/lockdown.h"
 #include "sandbox/mounts.h"
@@ -111,22 +112,12 @@ static int execute(const struct cop_inside *in, int *sync_fd, struct cop_error *
         return cop_error_errno(err, errno, "executing coppice-init in the sandbox");
 }
 
-static void reset_signals(void)
-{
-        sigset_t none;
-
-        for (int sig = 1; sig < NSIG; sig++)
-                signal(sig, SIG_DFL);
-        sigemptyset(&none);
-        sigprocmask(SIG_SETMASK, &none, NULL);
-}
-
 _Noreturn void cop_inside_run(const struct cop_inside *in)
 {
         struct cop_error err = COP_ERROR_NULL;
         int sync_fd = in->sync_fd;
 
-        reset_signals();
+        cop_signals_reset();
         umask(0); /* modes of what is made in the sandbox are exact; lockdown sets the final one */
         if (await(sync_fd, COP_SYNC_MAPPED) < 0)
                 _exit(1);
