@@ -2,10 +2,12 @@
  *
  * Keepers outlive the daemon.  At its start the engine looks at every row that has not ended:
  *
- *      running     connect; HELLO says whether the sandbox lives, LIST what became of its commands and kernels.  Until
- * both are answered the sandbox is STARTING in memory, so that requests wait for it starting    its creator died before
- * it told anybody: ended, start_failed ending      ended again with what remains to be done; the reason was not stored,
- * so it is "removed"
+ *      running     connect; HELLO says whether the sandbox lives, LIST what became of its commands and kernels.  Until both
+ *                  are answered the sandbox is STARTING in memory, so that requests wait for it
+ *      starting    its creator died before it told anybody: ended, start_failed
+ *      suspended   nothing runs; the first request wakes it
+ *      suspending, resuming    sleep.c finds out how far it came
+ *      ending      ended again with what remains to be done; the reason was not stored, so it is "removed"
  *
  * No keeper: ended with host_reboot (the row is of another boot) or keeper_died.  HELLO says "ended": ended with what
  * it says.  Kernels are compared with LIST in both directions: one that ended while nobody listened is told to its

@@ -4,10 +4,10 @@
  * steps are the same for all:
  *
  *      1  row "ending": the name is free.  Waiters, cells and commands are told
- *      2  STOP to the keeper, which kills everything, undoes mounts and cgroup, answers and exits.  When there is no
- * keeper or it does not answer, it is killed and we clean up the cgroup ourselves 3  files go to the trash: all but
- * logs/, and these too when it was removed or never started 4  row "ended": the uid range is free.  Callers are
- * answered, the object is freed
+ *      2  STOP to the keeper, which kills everything, undoes mounts and cgroup, answers and exits.  When there is no keeper
+ *         or it does not answer, it is killed and we clean up the cgroup ourselves
+ *      3  files go to the trash: all but logs/, and these too when it was removed or never started
+ *      4  row "ended": the uid range is free.  Callers are answered, the object is freed
  *
  * Each step may be repeated: a daemon that dies in between finds the row "ending" at its next start and begins again
  * at 2. Steps 2 and 3 keep this order because the kernel must be done with the files before they move.
