@@ -283,8 +283,17 @@ static void map_extents(struct cop_restore *r, struct region *g, const struct im
                                         MAP_FIXED | MAP_PRIVATE | MAP_NORESERVE, (uint64_t)r->sources[e.source], e.offset);
                 op->expect = (int64_t)e.address;
         }
-        for (uint32_t k = 0; k < v->patches; k++)
-                c->list[c->total++] = *IMG_RECORD(r->image, IMG_EXTENTS, img_extent, v->first_patch + k);
+}
+
+/* Patches replace what extents hold: they are copied after all of those, mapped or copied. */
+static void list_patches(struct cop_restore *r, const struct img_proc *p, struct copies *c)
+{
+        c->total = 0;
+        for (uint32_t i = 0; i < p->vmas; i++) {
+                const struct img_vma *v = IMG_RECORD(r->image, IMG_VMAS, img_vma, p->first_vma + i);
+                for (uint32_t k = 0; k < v->patches; k++)
+                        c->list[c->total++] = *IMG_RECORD(r->image, IMG_EXTENTS, img_extent, v->first_patch + k);
+        }
 }
 
 static bool copies_into(const struct cop_restore *r, const struct img_vma *v)
@@ -374,6 +383,8 @@ static int add_memory(struct cop_restore *r, struct region *g, const struct img_
                 map_area(r, g, v, prot);
                 map_extents(r, g, v, prot, &c);
         }
+        add_copies(r, g, &c);
+        list_patches(r, p, &c);
         add_copies(r, g, &c);
         free(c.list);
         for (uint32_t i = 0; i < p->vmas; i++) {

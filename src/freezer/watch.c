@@ -371,7 +371,7 @@ static int make_copy(const struct cop_watch *w, struct patient *p, int maps_fd, 
 
 enum verdict { GO, CHANGED, GONE };
 
-static enum verdict treat(const struct cop_watch *w, const struct seccomp_notif *n)
+static enum verdict treat(const struct cop_watch *w, int listener, const struct seccomp_notif *n)
 {
         uint64_t start = n->data.args[0] & ~4095ULL, end = (n->data.args[0] + n->data.args[1] + 4095) & ~4095ULL;
         bool fresh = n->data.nr == SYS_madvise && n->data.args[2] != MADV_WIPEONFORK && n->data.args[2] != MADV_GUARD_INSTALL_;
@@ -391,11 +391,14 @@ static enum verdict treat(const struct cop_watch *w, const struct seccomp_notif 
                 image = image || piece.image;
         if (!image && !(n->data.nr == SYS_mremap && pieces > 1))
                 return GO;
-        r = seize_thread(&p, tid);
-        if (r == -ESRCH)
-                return GONE;
+        /* A freeze by another engine may hold the thread: it takes the call back, and the thread makes it again. */
+        for (int i = 0; (r = seize_thread(&p, tid)) == -EPERM && i < 2000; i++) {
+                if (ioctl(listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &n->id) < 0)
+                        return GONE;
+                usleep(1000);
+        }
         if (r < 0)
-                return GO;
+                return r == -ESRCH ? GONE : GO;
         r = fresh ? make_fresh(w, &p, maps_fd, start, end) : make_copy(w, &p, maps_fd, start, end);
         release_thread(&p);
         return r == 0 ? CHANGED : GO;
@@ -416,7 +419,7 @@ int cop_watch_dispatch(struct cop_watch *w, struct cop_error *err)
                 }
                 if (ioctl(fd, SECCOMP_IOCTL_NOTIF_RECV, &notif) < 0)
                         continue; /* taken back meanwhile */
-                if (treat(w, &notif) != GO)
+                if (treat(w, fd, &notif) != GO)
                         continue; /* the call starts again and asks again */
                 resp.id = notif.id;
                 resp.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
