@@ -1,8 +1,6 @@
 # shellcheck shell=bash
 # `build`: a Debian root from a recipe, with mmdebstrap.
 
-FALLBACK_MIRROR=http://deb.debian.org/debian
-FALLBACK_SECURITY=http://deb.debian.org/debian-security
 KEYRING=/usr/share/keyrings/debian-archive-keyring.gpg
 
 # work_build DIR RECIPE MIRROR SECURITY SUITE INCLUDE BASE BASE_ONLY
@@ -80,13 +78,13 @@ build_base() {
 			chroot "$1" /tmp/setup.sh && rm "$1/tmp/setup.sh"'
 }
 
-# Sets `sources` to lines for sources.list: the archive, its updates, and the security archive.
+# Sets `sources` to lines for sources.list: the archive, its updates, and the security archive where one is known.
 choose_mirrors() {
 	local mirror=$1 security=$2 suite=$3
 	[[ -n $mirror ]] || mirror=$(host_mirror Debian)
-	mirror=${mirror:-$FALLBACK_MIRROR}
+	[[ -n $mirror ]] || fail no_mirror "this host has no Debian mirror configured; name one with --mirror URL"
 	[[ -n $security ]] || security=$(host_mirror Debian-Security)
-	security=${security:-$FALLBACK_SECURITY}
+	security=${security:-none}
 	sources=("deb ${mirror%/} $suite main")
 	[[ -f $KEYRING ]] || fail tool_missing \
 		"the keys of the Debian archive are missing; install them with: apt-get install debian-archive-keyring"
@@ -111,7 +109,8 @@ apt_proxies() {
 	apt-config dump 2>/dev/null | grep -E '^Acquire::(http|https)::Proxy(::[^ ]+)? "[^"]+";$' || true
 }
 
-# After mmdebstrap: no trace of this machine (its name, resolver, mirror, proxy), nothing that can be had again.
+# After mmdebstrap: no trace of this machine (its name, resolver, proxy), nothing that can be had again. The image's own apt asks the
+# archives that it was built from.
 build_tidy() {
 	local root=$2 suite=$3
 	find "$root/dev" "$root/run" "$root/tmp" -xdev -mindepth 1 -delete
@@ -124,9 +123,8 @@ build_tidy() {
 	put "$root/etc/resolv.conf" '# A sandbox has only the loopback interface unless its network policy opens more.'
 	put "$root/etc/machine-id"
 	put "$root/etc/apt/apt.conf.d/90coppice" 'APT::Install-Recommends "false";'
-	put "$root/etc/apt/sources.list.d/debian.sources" 'Types: deb' "URIs: $FALLBACK_MIRROR" \
-		"Suites: $suite $suite-updates" 'Components: main' "Signed-By: $KEYRING" \
-		'' 'Types: deb' "URIs: $FALLBACK_SECURITY" "Suites: $suite-security" 'Components: main' "Signed-By: $KEYRING"
+	printf '%s\n' "${sources[@]}" | sed "s|^deb |deb [signed-by=$KEYRING] |" >"$root/etc/apt/sources.list"
+	chmod 0644 -- "$root/etc/apt/sources.list"
 }
 
 # put FILE LINE...: a fresh file of owner root, also where a link stood.

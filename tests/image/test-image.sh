@@ -622,8 +622,7 @@ test_real_build() {
 	equal "$(cat "$rootfs/etc/hostname")" sandbox
 	equal "$(grep -v '^#' "$rootfs/etc/resolv.conf")" '' "this machine's resolver"
 	equal "$(find "$rootfs" -type b -o -type c | wc -l)" 0 "device nodes"
-	equal "$(grep -rh '^URIs' "$rootfs/etc/apt" | sort -u | tr '\n' ' ')" \
-		'URIs: http://deb.debian.org/debian URIs: http://deb.debian.org/debian-security '
+	check grep -q '^deb \[signed-by=.*\] .* main$' "$rootfs/etc/apt/sources.list"
 	equal "$(find "$rootfs"/{dev,run,tmp,usr/share/man,var/cache/apt/archives,var/lib/apt/lists} -type f | wc -l)" 0
 	[[ ! -e $rootfs/usr/lib/late ]] || problem "the base has a late folder"
 	equal "$(jq -s '[.[].percent | numbers] == ([.[].percent | numbers] | sort) and length > 20' <<<"$out")" true "percentages rise"
