@@ -310,6 +310,17 @@ class Suite:
                 break
 
 
+def write_table(path, rows):
+    """Victims by flavours; what did not pass in bold."""
+    flavours = list(dict.fromkeys(f for _, f in rows))
+    order = [f for f in (*FLAVOURS, *EXTRA) if f in flavours]
+    lines = ["| victim | " + " | ".join(order) + " |", "|---" * (len(order) + 1) + "|"]
+    for name in sorted({n for n, _ in rows}):
+        cells = [rows.get((name, f), "") for f in order]
+        lines.append(f"| {name} | " + " | ".join(c if c in ("", "passed") else f"**{c}**" for c in cells) + " |")
+    Path(path).write_text("\n".join(lines) + "\n")
+
+
 def find(build, names, cc):
     paths = [p for p in HERE.rglob("*") if p.suffix in SOURCES and p.name not in NOT_VICTIMS and "__pycache__" not in p.parts]
     # The slow ones first, so that none is left alone at the end.
@@ -330,6 +341,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--cc", default="cc")
     parser.add_argument("--keep", action="store_true", help="keep the scratch folders of failed ones")
+    parser.add_argument("--table", help="write the results as a table of Markdown to this file")
     parser.add_argument("--endurance", action="store_true")
     parser.add_argument("names", nargs="*", help="victims or folders of them")
     arguments = parser.parse_args()
@@ -340,12 +352,15 @@ def main():
         print("0 passed, 1 failed, 0 skipped")
         return 1
     if arguments.endurance:
+        sys.modules["run"] = sys.modules["__main__"]
         import endurance
         return endurance.main(build, tool, arguments)
     suite = Suite(tool, arguments.flavours.split(","), arguments.keep or bool(arguments.names))
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
         for job in [pool.submit(suite.victim, v) for v in find(build, arguments.names, arguments.cc)]:
             job.result()
+    if arguments.table:
+        write_table(arguments.table, suite.rows)
     print(f"{suite.count['passed']} passed, {suite.count['failed']} failed, {suite.count['skipped']} skipped")
     return 1 if suite.count["failed"] else 0
 

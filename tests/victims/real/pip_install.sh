@@ -1,7 +1,8 @@
 # pip install of a local package, frozen in the middle of its build: it is installed and works.
 # victim: needs=/usr/lib/python3/dist-packages/pip
 # victim: timeout=60
-# victim: flavours=unfrozen,kill,run-on,twice
+# What a source that runs on does to the files is not undone for the copy, so no run-on.
+# victim: flavours=unfrozen,kill,twice,tracked
 export HOME=$PWD PIP_NO_INDEX=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 rm -rf pkg target building && mkdir -p pkg/frozen_pkg
 here=$PWD

@@ -1,7 +1,7 @@
 # postgres: its processes, SysV and shared memory, a session in an open transaction, one that waits for a lock, prepared data.
 # victim: needs=/usr/lib/postgresql
 # victim: timeout=90
-# victim: flavours=unfrozen,kill,run-on,twice
+# victim: flavours=unfrozen,kill,twice
 import glob
 import os
 import pwd

@@ -1,6 +1,6 @@
 # sqlite in WAL mode with an open transaction, a reader in an older snapshot, in two processes (shared memory, POSIX locks).
 # victim: timeout=40
-# victim: flavours=unfrozen,kill,run-on,twice,tracked
+# victim: flavours=unfrozen,kill,twice,tracked
 import os
 import sqlite3
 import time
