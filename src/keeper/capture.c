@@ -1,275 +1,485 @@
 /* Theory of operation: see capture.h.
  *
- * Why data written through a shared mapping is not missed: a page that is clean and written again takes a fault, in which the
- * kernel sets the file's change time; a page that is dirty already does not.  So before a file is copied its dirty pages are given to
- * writeback (sync_file_range), which makes them clean and write-protected; a later store faults, the time changes, and the next pass
- * copies again.  A file that changed within the last clock ticks before it was looked at may change again without a new
- * time: it gets no note, so the next pass takes it again.
+ * What makes the last pass short.  A pass keeps in memory what it found: per folder its names, per name what the file was known by.
+ * A folder whose change time is the same has the same names and attributes, so it is not read again; its files are looked at with one
+ * fstatat each, and nothing else happens to those that are the same.  Descriptors of the layer and the parent are opened
+ * when something must be done there.
+ *
+ * Names of one file.  A file with several names is copied for the first name that a pass meets and linked for the others; such files
+ * are never taken as the same by name alone, because the first pass may have missed a name.  Whiteouts are among
+ * them: an overlay makes them links of one device node.
  */
 #include "keeper/capture.h"
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <linux/fs.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <sys/stat.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fs.h"
+#include "keeper/capture-copy.h"
 
-#define DEPTH_MAX 400
-#define XATTR_MAX 65536
-#define NOTE      "trusted.coppice.source" /* cannot be seen or set from a user namespace */
-#define TICK      (20 * USEC_PER_MSEC)
+#define DEPTH_MAX  400
+#define SEEN_MAX   500000 /* names kept in memory between passes: some 60 MB */
+#define LINK_SLOTS 4096
 
-struct note {
-        uint64_t ino, size;
-        int64_t ctime_sec, ctime_nsec;
+struct item { /* a name in a folder */
+        struct cop_capture_folder *folder; /* owned; of a folder */
+        struct cop_capture_note note;
+        bool known; /* the layer has exactly that */
+        char name[];
+};
+
+struct cop_capture_folder {
+        struct cop_capture_note note;
+        bool known;
+        struct item **items; /* owned, sorted by name */
+        size_t count, room;
+};
+
+struct link { /* a file with several names: where its copy is */
+        struct link *next;
+        uint64_t ino, layer_ino;
+        char path[]; /* in the layer */
+};
+
+struct cop_capture_link {
+        struct link *slot[LINK_SLOTS];
 };
 
 struct frame { /* one folder in the three trees */
+        struct frame *up;
+        const char *name;
         int upper, layer, parent;
+        bool parent_looked, touched; /* touched: entries were made or removed, so the times are to be set again */
         int depth;
 };
 
-static struct note note_of(const struct stat *st)
+/* -- what is remembered ------------------------------------------------------------------------------------------------------- */
+
+static struct cop_capture_folder *folder_free(struct cop_capture *c, struct cop_capture_folder *d)
 {
-        return (struct note){.ino = st->st_ino, .size = (uint64_t)st->st_size, .ctime_sec = st->st_ctim.tv_sec,
-                             .ctime_nsec = st->st_ctim.tv_nsec};
+        if (!d)
+                return NULL;
+        for (size_t i = 0; i < d->count; i++) {
+                folder_free(c, d->items[i]->folder);
+                free(d->items[i]);
+        }
+        c->seen_count -= d->count;
+        free(d->items);
+        free(d);
+        return NULL;
 }
 
-/* Whether the copy `name` in dir_fd was made from exactly this state of the source. */
-static bool copy_is_current(int dir_fd, const char *name, const struct note *want)
+static void links_free(struct cop_capture *c)
 {
-        struct note have;
-        _cleanup_close_ int fd = dir_fd < 0 ? -EBADF : openat(dir_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-
-        return fd >= 0 && fgetxattr(fd, NOTE, &have, sizeof(have)) == sizeof(have) && memcmp(&have, want, sizeof(have)) == 0;
+        for (size_t i = 0; c->links && i < LINK_SLOTS; i++)
+                while (c->links->slot[i]) {
+                        struct link *l = c->links->slot[i];
+                        c->links->slot[i] = l->next;
+                        free(l);
+                }
+        cop_freep(&c->links);
 }
 
-static int copy_xattrs(int from, int to)
+void cop_capture_done(struct cop_capture *c)
 {
-        _cleanup_free_ char *names = malloc(XATTR_MAX), *value = malloc(XATTR_MAX);
-        ssize_t n = names && value ? flistxattr(from, names, XATTR_MAX) : -1;
+        c->seen = folder_free(c, c->seen);
+        links_free(c);
+}
 
-        for (char *name = names; n > 0 && name < names + n; name += strlen(name) + 1) {
-                ssize_t size = strcmp(name, NOTE) == 0 ? -1 : fgetxattr(from, name, value, XATTR_MAX);
-                if (size >= 0 && fsetxattr(to, name, value, (size_t)size, 0) < 0 && errno != ENOTSUP)
+static int by_name(const void *a, const void *b)
+{
+        return strcmp((*(struct item *const *)a)->name, (*(struct item *const *)b)->name);
+}
+
+static int name_is(const void *name, const void *item)
+{
+        return strcmp(name, (*(struct item *const *)item)->name);
+}
+
+static struct item **find_item(const struct cop_capture_folder *d, const char *name)
+{
+        return d->count ? bsearch(name, d->items, d->count, sizeof(struct item *), name_is) : NULL;
+}
+
+static int add_item(struct cop_capture *c, struct cop_capture_folder *d, const char *name)
+{
+        size_t n = strlen(name) + 1;
+
+        if (d->count == d->room) {
+                size_t room = d->room ? 2 * d->room : 16;
+                struct item **items = reallocarray(d->items, room, sizeof(*items));
+                if (!items)
+                        return -ENOMEM;
+                d->items = items;
+                d->room = room;
+        }
+        struct item *item = calloc(1, sizeof(*item) + n);
+        if (!item)
+                return -ENOMEM;
+        memcpy(item->name, name, n);
+        d->items[d->count++] = item;
+        c->seen_count++;
+        return 0;
+}
+
+static bool same_note(const struct cop_capture_note *a, const struct cop_capture_note *b)
+{
+        return a->ino == b->ino && a->size == b->size && a->ctime_sec == b->ctime_sec && a->ctime_nsec == b->ctime_nsec;
+}
+
+/* -- the trees ---------------------------------------------------------------------------------------------------------------- */
+
+static int layer_of(struct frame *f)
+{
+        struct stat have;
+
+        if (f->layer >= 0)
+                return f->layer;
+        int up = layer_of(f->up);
+        if (up < 0)
+                return up;
+        if (fstatat(up, f->name, &have, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(have.st_mode)) {
+                f->up->touched = true;
+                if ((unlinkat(up, f->name, 0) < 0 && errno != ENOENT) || mkdirat(up, f->name, 0700) < 0)
                         return -errno;
         }
-        return n < 0 && errno != ENOTSUP ? -errno : 0;
+        f->layer = openat(up, f->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        return f->layer < 0 ? -errno : f->layer;
 }
 
-static int copy_attributes(int from, int to, const struct stat *st)
+static int parent_of(struct frame *f)
 {
-        const struct timespec times[2] = {st->st_atim, st->st_mtim};
+        if (f->parent_looked)
+                return f->parent;
+        f->parent_looked = true;
+        int up = parent_of(f->up);
+        if (up >= 0)
+                f->parent = openat(up, f->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        return f->parent;
+}
 
-        if (fchown(to, st->st_uid, st->st_gid) < 0)
-                return -errno;
-        int r = copy_xattrs(from, to);
+/* Nothing of that name is in the layer afterwards. */
+static int make_room(struct frame *f, const char *name)
+{
+        int layer = layer_of(f);
+
+        if (layer < 0)
+                return layer;
+        f->touched = true;
+        if (unlinkat(layer, name, 0) == 0 || errno == ENOENT)
+                return 0;
+        return cop_remove_tree(layer, name, NULL);
+}
+
+/* -- several names ------------------------------------------------------------------------------------------------------------ */
+
+static struct link *find_link(struct cop_capture *c, uint64_t ino)
+{
+        struct link *l = c->links ? c->links->slot[ino % LINK_SLOTS] : NULL;
+
+        while (l && l->ino != ino)
+                l = l->next;
+        return l;
+}
+
+static size_t path_length(const struct frame *f)
+{
+        return f->up ? path_length(f->up) + strlen(f->name) + 1 : 0;
+}
+
+static char *write_path(const struct frame *f, char *at)
+{
+        return f->up ? stpcpy(stpcpy(write_path(f->up, at), f->name), "/") : at;
+}
+
+static int remember_link(struct cop_capture *c, struct frame *f, const char *name, uint64_t ino)
+{
+        struct stat st;
+        int layer = layer_of(f);
+
+        if (layer < 0 || fstatat(layer, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+                return layer < 0 ? layer : -errno;
+        if (!c->links && !(c->links = calloc(1, sizeof(*c->links))))
+                return -ENOMEM;
+        struct link *l = calloc(1, sizeof(*l) + path_length(f) + strlen(name) + 1);
+        if (!l)
+                return -ENOMEM;
+        strcpy(write_path(f, l->path), name);
+        l->ino = ino;
+        l->layer_ino = st.st_ino;
+        l->next = c->links->slot[ino % LINK_SLOTS];
+        c->links->slot[ino % LINK_SLOTS] = l;
+        return 0;
+}
+
+/* The folder in which a link's copy lies, by single steps: the whole path may be longer than the kernel takes. */
+static int open_folder_of(struct cop_capture *c, char *path, char **ret_name)
+{
+        int fd = openat(c->layer_fd, ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+        for (char *slash; fd >= 0 && (slash = strchr(path, '/')); path = slash + 1) {
+                *slash = '\0';
+                int next = openat(fd, path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+                int saved = errno;
+                cop_close(fd);
+                errno = saved;
+                fd = next;
+        }
+        *ret_name = path;
+        return fd < 0 ? -errno : fd;
+}
+
+/* -EMLINK: no more names for that copy. */
+static int link_again(struct cop_capture *c, struct frame *f, const char *name, const struct link *l)
+{
+        struct stat have;
+        int layer = layer_of(f);
+
+        if (layer < 0)
+                return layer;
+        if (fstatat(layer, name, &have, AT_SYMLINK_NOFOLLOW) == 0 && have.st_ino == l->layer_ino)
+                return 0;
+        int r = make_room(f, name);
+        _cleanup_free_ char *path = strdup(l->path);
+        if (r < 0 || !path)
+                return r < 0 ? r : -ENOMEM;
+        char *last;
+        _cleanup_close_ int dir = open_folder_of(c, path, &last);
+        if (dir < 0)
+                return dir;
+        return linkat(dir, last, layer, name, 0) < 0 ? -errno : 0;
+}
+
+/* -- one name ----------------------------------------------------------------------------------------------------------------- */
+
+static int capture_file(struct cop_capture *c, struct frame *f, const char *name, struct stat *st)
+{
+        struct cop_capture_note note = cop_capture_note_of(st);
+        int layer = layer_of(f);
+
+        if (layer < 0)
+                return layer;
+        if (!c->plain && cop_capture_is_current(layer, name, &note))
+                return 0;
+        int r = make_room(f, name);
         if (r < 0)
                 return r;
-        return fchmod(to, st->st_mode & 07777) < 0 || futimens(to, times) < 0 ? -errno : 0;
-}
-
-static int copy_data(int from, int to, uint64_t *bytes)
-{
-        if (ioctl(to, FICLONE, from) == 0)
+        if (!c->plain && cop_capture_is_current(parent_of(f), name, &note) && linkat(f->parent, name, layer, name, 0) == 0)
                 return 0;
-        for (;;) {
-                ssize_t n = copy_file_range(from, NULL, to, NULL, 1u << 30, 0);
-                if (n == 0)
-                        return 0;
-                if (n < 0 && errno == EINTR)
-                        continue;
-                if (n < 0)
-                        return -errno;
-                *bytes += (uint64_t)n;
-        }
+        return cop_capture_copy_file(c, f->upper, layer, name, st);
 }
 
-static int copy_file(struct cop_capture *c, const struct frame *f, const char *name)
+static int capture_other(struct cop_capture *c, struct frame *f, const char *name, const struct stat *st)
 {
-        _cleanup_close_ int from = openat(f->upper, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC), to = -EBADF;
-        struct stat st;
+        int r = make_room(f, name);
 
-        if (from < 0)
-                return errno == ENOENT ? 0 : -errno;
-        sync_file_range(from, 0, 0, SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE);
-        if (fstat(from, &st) < 0 || !S_ISREG(st.st_mode))
-                return 0; /* replaced meanwhile: the pass during the stop sees what it is */
-        struct note note = note_of(&st);
-        usec_t changed = (usec_t)st.st_ctim.tv_sec * USEC_PER_SEC + (usec_t)st.st_ctim.tv_nsec / 1000;
-        bool settled = cop_usec_add(changed, TICK) < cop_now(CLOCK_REALTIME);
+        if (r < 0 || (S_ISSOCK(st->st_mode) && c->plain))
+                return r;
+        return S_ISLNK(st->st_mode) ? cop_capture_copy_symlink(f->upper, f->layer, name, st)
+                                    : cop_capture_copy_special(f->upper, f->layer, name, st);
+}
 
-        to = openat(f->layer, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-        if (to < 0)
-                return -errno;
-        int r = copy_data(from, to, &c->bytes);
-        if (r == 0)
-                r = copy_attributes(from, to, &st);
-        if (r == 0 && settled && !c->plain && fsetxattr(to, NOTE, &note, sizeof(note), 0) < 0 && errno != ENOTSUP)
-                r = -errno;
-        c->files++;
+static int visit_folder(struct cop_capture *c, struct frame *f, struct cop_capture_folder *d);
+
+static int enter_folder(struct cop_capture *c, struct frame *f, struct item *item)
+{
+        struct frame inner = {.up = f, .name = item->name, .layer = -EBADF, .parent = -EBADF, .depth = f->depth + 1};
+
+        if (f->depth >= DEPTH_MAX)
+                return -ELOOP;
+        inner.upper = openat(f->upper, item->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (inner.upper < 0)
+                return errno == ENOENT || errno == ENOTDIR || errno == ELOOP ? -ESTALE : -errno;
+        if (!item->folder)
+                item->folder = calloc(1, sizeof(*item->folder));
+        int r = item->folder ? visit_folder(c, &inner, item->folder) : -ENOMEM;
+        cop_close(inner.upper);
+        cop_close(inner.layer);
+        cop_close(inner.parent);
         return r;
 }
 
-static int capture_file(struct cop_capture *c, const struct frame *f, const char *name, const struct stat *st)
+/* Returns whether the layer now has exactly what st says. */
+static int capture_file_or_other(struct cop_capture *c, struct frame *f, struct item *item, struct stat *st)
 {
-        struct note note = note_of(st);
+        bool several = st->st_nlink > 1 && !c->plain;
+        uint64_t ino = st->st_ino;
+        struct link *l = several ? find_link(c, ino) : NULL;
+        int r;
 
-        if (!c->plain && copy_is_current(f->layer, name, &note))
-                return 0;
-        int r = cop_remove_tree(f->layer, name, NULL);
-        if (r < 0)
+        item->folder = folder_free(c, item->folder);
+        if (l && (r = link_again(c, f, item->name, l)) != -EMLINK)
                 return r;
-        if (!c->plain && copy_is_current(f->parent, name, &note) && linkat(f->parent, name, f->layer, name, 0) == 0)
-                return 0;
-        return copy_file(c, f, name);
+        r = S_ISREG(st->st_mode) ? capture_file(c, f, item->name, st) : capture_other(c, f, item->name, st);
+        return r == 0 && several ? remember_link(c, f, item->name, ino) : r;
 }
 
-static int capture_link(const struct frame *f, const char *name, const struct stat *st)
-{
-        const struct timespec times[2] = {st->st_atim, st->st_mtim};
-        char target[4097], have[4097];
-        ssize_t n = readlinkat(f->upper, name, target, sizeof(target) - 1);
-
-        if (n < 0)
-                return errno == ENOENT || errno == EINVAL ? 0 : -errno;
-        target[n] = '\0';
-        ssize_t m = readlinkat(f->layer, name, have, sizeof(have) - 1);
-        if (m == n && memcmp(have, target, (size_t)n) == 0)
-                return 0;
-        int r = cop_remove_tree(f->layer, name, NULL);
-        if (r < 0)
-                return r;
-        if (symlinkat(target, f->layer, name) < 0 || fchownat(f->layer, name, st->st_uid, st->st_gid, AT_SYMLINK_NOFOLLOW) < 0)
-                return -errno;
-        utimensat(f->layer, name, times, AT_SYMLINK_NOFOLLOW);
-        return 0;
-}
-
-/* Whiteouts (character device 0:0), FIFOs and socket files are remade; there are no other devices in a user namespace. */
-static int capture_special(const struct frame *f, const char *name, const struct stat *st)
-{
-        struct stat have;
-
-        if (fstatat(f->layer, name, &have, AT_SYMLINK_NOFOLLOW) == 0 && have.st_mode == st->st_mode && have.st_uid == st->st_uid &&
-            have.st_gid == st->st_gid && have.st_rdev == st->st_rdev)
-                return 0;
-        if ((S_ISCHR(st->st_mode) || S_ISBLK(st->st_mode)) && st->st_rdev != 0)
-                return 0;
-        int r = cop_remove_tree(f->layer, name, NULL);
-        if (r < 0)
-                return r;
-        if (mknodat(f->layer, name, st->st_mode, st->st_rdev) < 0 ||
-            fchownat(f->layer, name, st->st_uid, st->st_gid, AT_SYMLINK_NOFOLLOW) < 0 ||
-            fchmodat(f->layer, name, st->st_mode & 07777, 0) < 0)
-                return -errno;
-        return 0;
-}
-
-static int capture_folder(struct cop_capture *c, const struct frame *f);
-
-static int enter_folder(struct cop_capture *c, const struct frame *f, const char *name)
-{
-        _cleanup_close_ int upper = openat(f->upper, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), layer = -EBADF,
-                            parent = -EBADF;
-        struct stat have;
-
-        if (upper < 0)
-                return errno == ENOENT || errno == ENOTDIR || errno == ELOOP ? 0 : -errno;
-        if (f->depth >= DEPTH_MAX)
-                return -ELOOP;
-        if (fstatat(f->layer, name, &have, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISDIR(have.st_mode) && unlinkat(f->layer, name, 0) < 0)
-                return -errno;
-        if (mkdirat(f->layer, name, 0700) < 0 && errno != EEXIST)
-                return -errno;
-        layer = openat(f->layer, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        if (layer < 0)
-                return -errno;
-        if (f->parent >= 0)
-                parent = openat(f->parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        const struct frame inner = {.upper = upper, .layer = layer, .parent = parent, .depth = f->depth + 1};
-        return capture_folder(c, &inner);
-}
-
-static int capture_entry(struct cop_capture *c, const struct frame *f, const char *name)
+static int capture_item(struct cop_capture *c, struct frame *f, struct item *item)
 {
         struct stat st;
+        int r;
 
-        if (fstatat(f->upper, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        if (atomic_load(&c->cancel))
+                return -ECANCELED;
+        if (fstatat(f->upper, item->name, &st, AT_SYMLINK_NOFOLLOW) < 0)
                 return errno == ENOENT ? 0 : -errno;
-        switch (st.st_mode & S_IFMT) {
-        case S_IFDIR:
-                return enter_folder(c, f, name);
-        case S_IFREG:
-                return capture_file(c, f, name, &st);
-        case S_IFLNK:
-                return capture_link(f, name, &st);
-        case S_IFSOCK:
-                if (c->plain)
-                        return 0;
-                /* fall through */
-        default:
-                return capture_special(f, name, &st);
+        struct cop_capture_note note = cop_capture_note_of(&st);
+        if (S_ISDIR(st.st_mode)) {
+                item->known = false;
+                r = enter_folder(c, f, item);
+        } else if (item->known && st.st_nlink == 1 && same_note(&item->note, &note)) {
+                return 0;
+        } else {
+                bool settled = cop_capture_settled(&st);
+                r = capture_file_or_other(c, f, item, &st);
+                item->note = cop_capture_note_of(&st);
+                item->known = r == 0 && settled && cop_capture_settled(&st);
         }
+        if (r == -ESTALE) /* the pass during the stop sees what it is */
+                r = 0;
+        if (r < 0 && !c->where[0])
+                snprintf(c->where, sizeof(c->where), "%s", item->name);
+        return r;
+}
+
+/* -- folders ------------------------------------------------------------------------------------------------------------------ */
+
+static int open_dir(int fd, DIR **ret)
+{
+        int copy = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+        if (copy < 0)
+                return -errno;
+        *ret = fdopendir(copy);
+        if (*ret)
+                return 0;
+        int r = -errno;
+        cop_close(copy);
+        return r;
+}
+
+static bool is_dot(const char *name)
+{
+        return name[0] == '.' && (!name[1] || (name[1] == '.' && !name[2]));
+}
+
+/* The names as they are now; what is known of those that stay goes along. */
+static int read_names(struct cop_capture *c, struct frame *f, struct cop_capture_folder *d)
+{
+        struct cop_capture_folder fresh = {0};
+        _cleanup_closedir_ DIR *dir = NULL;
+        struct dirent *entry;
+        int r = open_dir(f->upper, &dir);
+
+        errno = 0;
+        while (r == 0 && (entry = readdir(dir)))
+                if (!is_dot(entry->d_name))
+                        r = add_item(c, &fresh, entry->d_name);
+        if (r == 0 && errno)
+                r = -errno;
+        if (fresh.count)
+                qsort(fresh.items, fresh.count, sizeof(*fresh.items), by_name);
+        for (size_t i = 0; i < fresh.count; i++) {
+                struct item **old = find_item(d, fresh.items[i]->name);
+                if (!old)
+                        continue;
+                struct item *swap = *old; /* both have the same name: the order stays */
+                *old = fresh.items[i];
+                fresh.items[i] = swap;
+        }
+        for (size_t i = 0; i < d->count; i++) {
+                folder_free(c, d->items[i]->folder);
+                free(d->items[i]);
+        }
+        c->seen_count -= d->count;
+        free(d->items);
+        d->items = fresh.items;
+        d->count = fresh.count;
+        d->room = fresh.room;
+        return r;
 }
 
 /* What the layer has and the upper directory has not any more. */
-static int remove_gone(const struct frame *f)
+static int remove_gone(struct frame *f, const struct cop_capture_folder *d)
 {
-        int copy = openat(f->layer, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        _cleanup_closedir_ DIR *dir = copy < 0 ? NULL : fdopendir(copy);
+        _cleanup_closedir_ DIR *dir = NULL;
         struct dirent *entry;
-        struct stat st;
+        int r = open_dir(f->layer, &dir);
 
-        if (!dir) {
-                cop_close(copy);
+        while (r == 0 && (entry = readdir(dir)))
+                if (!is_dot(entry->d_name) && !find_item(d, entry->d_name))
+                        r = make_room(f, entry->d_name);
+        return r;
+}
+
+static void forget_names(struct cop_capture *c, struct cop_capture_folder *d)
+{
+        for (size_t i = 0; i < d->count; i++) {
+                folder_free(c, d->items[i]->folder);
+                free(d->items[i]);
+        }
+        c->seen_count -= d->count;
+        cop_freep(&d->items);
+        d->count = d->room = 0;
+        d->known = false;
+}
+
+static int visit_folder(struct cop_capture *c, struct frame *f, struct cop_capture_folder *d)
+{
+        struct stat st;
+        int r = 0;
+
+        if (fstat(f->upper, &st) < 0)
                 return -errno;
-        }
-        while ((entry = readdir(dir))) {
-                if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
-                    fstatat(f->upper, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0)
-                        continue;
-                int r = errno == ENOENT ? cop_remove_tree(f->layer, entry->d_name, NULL) : -errno;
-                if (r < 0)
-                        return r;
-        }
+        /* From before the names are read: a change meanwhile shows as another time in the next pass. */
+        struct cop_capture_note note = cop_capture_note_of(&st);
+        bool settled = cop_capture_settled(&st), same = d->known && same_note(&d->note, &note);
+        d->known = false;
+        if (!same && (r = layer_of(f)) >= 0)
+                r = read_names(c, f, d);
+        for (size_t i = 0; r >= 0 && i < d->count; i++)
+                r = capture_item(c, f, d->items[i]);
+        if (r >= 0 && !same)
+                r = remove_gone(f, d);
+        if (r >= 0 && (!same || f->touched)) /* last: times change while entries are made */
+                r = cop_capture_copy_folder_attributes(f->upper, f->layer, &st);
+        if (r < 0)
+                return r;
+        d->note = note;
+        d->known = settled;
+        if (c->seen_count > SEEN_MAX)
+                forget_names(c, d);
         return 0;
 }
 
-static int capture_folder(struct cop_capture *c, const struct frame *f)
+static int explain(struct cop_capture *c, int r, struct cop_error *err)
 {
-        int copy = openat(f->upper, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
-        _cleanup_closedir_ DIR *dir = copy < 0 ? NULL : fdopendir(copy);
-        struct dirent *entry;
-        struct stat st;
-
-        if (!dir) {
-                r = -errno;
-                cop_close(copy);
-                return r;
-        }
-        while (r == 0 && (entry = readdir(dir)))
-                if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-                        r = capture_entry(c, f, entry->d_name);
-        if (r == 0)
-                r = remove_gone(f);
-        if (r == 0 && fstat(f->upper, &st) < 0)
-                r = -errno;
-        return r < 0 ? r : copy_attributes(f->upper, f->layer, &st); /* last: times change while entries are made */
+        for (char *p = c->where; *p; p++)
+                if (*p < ' ' || *p > '~')
+                        *p = '?';
+        if (r == -ECANCELED)
+                return cop_error_set(err, ECANCELED, COP_ERR_cancelled, "saving the sandbox's files was given up");
+        if (r == -ELOOP)
+                return cop_error_set(err, ELOOP, COP_ERR_io_error,
+                                     "the sandbox's files lie deeper than %d folders (at \"%s\"); remove or move them", DEPTH_MAX,
+                                     c->where);
+        return cop_error_errno(err, r, "saving the sandbox's file \"%s\"", c->where);
 }
 
 int cop_capture_pass(struct cop_capture *c, struct cop_error *err)
 {
-        const struct frame top = {.upper = c->upper_fd, .layer = c->layer_fd, .parent = c->parent_fd};
-        int r = capture_folder(c, &top);
+        struct frame top = {.name = "", .upper = c->upper_fd, .layer = c->layer_fd, .parent = c->parent_fd, .parent_looked = true};
 
-        return r < 0 ? cop_error_errno(err, r, "saving the sandbox's files") : 0;
+        c->where[0] = '\0';
+        if (!c->seen && !(c->seen = calloc(1, sizeof(*c->seen))))
+                return cop_error_errno(err, ENOMEM, "saving the sandbox's files");
+        int r = visit_folder(c, &top, c->seen);
+        links_free(c);
+        return r < 0 ? explain(c, r, err) : 0;
 }

@@ -77,6 +77,7 @@ static struct cop_keep_node *node_free(struct cop_keep_node *n)
         if (!n)
                 return NULL;
         cop_source_free(n->timer);
+        cop_capture_done(&n->capture);
         free(n->node);
         free(n->parent);
         free(n);
@@ -225,9 +226,18 @@ static int make_folder(int at_fd, const char *name, int *ret, struct cop_error *
         return open_folder(at_fd, name, ret, err);
 }
 
+/* The tree stands still and its memory is saved.  What the daemon held back may go on before all of it is on disk. */
 static int capture_again(void *userdata, struct cop_error *err)
 {
-        return cop_capture_pass(userdata, err);
+        struct cop_keep *k = userdata;
+        struct cop_msg event;
+        int r = cop_capture_pass(&k->node->capture, err);
+
+        if (r < 0 || !k->client)
+                return r;
+        cop_msg_init(&event, COP_WIRE_EVENT_TAKEN, 0);
+        cop_link_send(k->client, &event);
+        return 0;
 }
 
 static int wait_for_standstill(struct cop_keep *k, bool frozen, struct cop_error *err)
@@ -275,7 +285,7 @@ static int freeze_tree(struct cop_keep *k, struct cop_keep_node *n, int node_fd,
                         .external_count = x.count,
                         .tracker = k->tracker,
                         .stopped = end ? NULL : capture_again,
-                        .userdata = &n->capture,
+                        .userdata = k,
                 };
                 r = cop_freeze(&request, &n->result, err);
         }
@@ -304,7 +314,9 @@ static int copy_ipc(const char *ipc_path, int node_fd, struct cop_error *err)
         if (r < 0)
                 return r;
         struct cop_capture c = {.upper_fd = from, .layer_fd = to, .parent_fd = -EBADF, .plain = true};
-        return cop_capture_pass(&c, err);
+        r = cop_capture_pass(&c, err);
+        cop_capture_done(&c);
+        return r;
 }
 
 /* The running init's program, whatever is installed now. */
@@ -486,7 +498,9 @@ static int restore_ipc(struct cop_keep *k, int node_fd, struct cop_error *err)
         if (r < 0)
                 return r;
         struct cop_capture c = {.upper_fd = from, .layer_fd = to, .parent_fd = -EBADF, .plain = true};
-        return cop_capture_pass(&c, err);
+        r = cop_capture_pass(&c, err);
+        cop_capture_done(&c);
+        return r;
 }
 
 static int restore_log(struct cop_keep *k, struct cop_command *c, const struct saved_command *s, bool fork, struct cop_error *err)
