@@ -104,6 +104,10 @@ static void on_event(struct cop_msg *event, void *userdata)
         struct cop_sandbox *sb = userdata;
         _cleanup_free_ char *reason = NULL;
 
+        /* A tree that is frozen for a suspend ends with it: its processes are not over.  What ended of itself until then is in the
+         * node, and told when that is thawed. */
+        if (sb->state == COP_SANDBOX_SUSPENDING && sb->row->pending_node[0] && event->type != COP_WIRE_EVENT_ENDED)
+                return;
         if (event->type != COP_WIRE_EVENT_ENDED) {
                 /* The context compares the count of kills with the one it knew before, so it notes the event itself. */
                 if (!cop_contexts_event(sb, event))
