@@ -17,7 +17,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 FLAVOURS = ["unfrozen", "kill", "run-on", "fork", "twice", "tracked"]
-EXTRA = ["copy", "no-user", "eight", "chain"]
+EXTRA = ["copy", "no-user", "eight", "chain", "exact"]
 SOURCES = (".c", ".go", ".py", ".sh")
 NOT_VICTIMS = {"run.py", "endurance.py"}
 CFLAGS = "-std=gnu17 -O1 -g -D_GNU_SOURCE -Wall -Wextra -Werror -Wno-unused-parameter".split()
@@ -29,6 +29,56 @@ class Failed(Exception):
 
 class Skipped(Exception):
     pass
+
+
+def processes(root):
+    """The pids of a tree, parents first."""
+    found = [int(root)]
+    for pid in found:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            found += [int(p) for p in (task / "children").read_text().split()]
+    return found
+
+
+def pages(pid):
+    """Address to content of each page of private memory that a thaw must bring back as it was and that is not zero."""
+    content, flags, area = {}, {}, None
+    if not os.path.exists(f"/proc/{pid}/exe"):
+        return content  # a zombie
+    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        head = re.match(r"([0-9a-f]+)-([0-9a-f]+) ..(.)p .* ?(.*)$", line)
+        if head:
+            area = (int(head[1], 16), int(head[2], 16)) if "[v" not in line else None
+        elif re.match(r"[0-9a-f]+-", line):
+            area = None
+        elif line.startswith("VmFlags:") and area:
+            flags[area] = line.split()[1:]
+    with open(f"/proc/{pid}/mem", "rb", 0) as memory:
+        for (start, end), names in flags.items():
+            if {"wf", "dp", "pf", "io"} & set(names) or end - start > 1 << 30:
+                continue
+            for at in range(start, end, 1 << 20):
+                try:
+                    memory.seek(at)
+                    block = memory.read(min(end - at, 1 << 20))
+                except (OSError, ValueError):
+                    continue
+                if block.count(0) != len(block):
+                    for i in range(0, len(block), 4096):
+                        if block[i : i + 4096] != ZERO:
+                            content[at + i] = block[i : i + 4096]
+    return content
+
+
+ZERO = bytes(4096)
+
+
+def differ(a, b):
+    """Pages differ by more than what the kernel keeps up to date in a thread's rseq area."""
+    if a == b:
+        return False
+    where = [i for i in range(len(a)) if a[i] != b[i]]
+    return where[0] // 32 != where[-1] // 32
 
 
 class Victim:
@@ -237,8 +287,35 @@ class Run:
             self.go(self.thaw(second))
         elif name == "chain":
             self.chain(child, 10)
+        elif name == "exact":
+            self.exact(child)
         else:
             raise Failed(f"no flavour {name}")
+
+    def exact(self, child):
+        """Twice, the second time with all processes stopped: their memory is compared page by page."""
+        first = self.freeze(child)
+        child = self.thaw(first)
+        time.sleep(0.1)
+        before = processes(self.root(child))
+        ran = [not re.search(r"\) [TZ] ", Path(f"/proc/{pid}/stat").read_text()) for pid in before]
+        for pid in before[1:]:
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(0.05)
+        old = [pages(p) for p in before]
+        child = self.thaw(self.freeze(child, parent=first))
+        time.sleep(0.05)
+        after = processes(self.root(child))
+        if len(after) != len(before):
+            raise Failed(f"{len(after)} processes after the thaw, {len(before)} before")
+        new = [pages(p) for p in after]
+        for pid in [p for p, moved in zip(after[1:], ran[1:]) if moved]:
+            os.kill(pid, signal.SIGCONT)
+        for i, (a, b) in enumerate(zip(old, new)):
+            bad = [p for p in a.keys() | b.keys() if differ(a.get(p, ZERO), b.get(p, ZERO))]
+            if bad:
+                raise Failed(f"{len(bad)} of {len(a)} pages of process {i} are others, the first at {min(bad):#x}")
+        self.go(child)
 
     def chain(self, child, rounds, verify=True):
         parent = None
