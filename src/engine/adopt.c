@@ -165,10 +165,19 @@ static void on_list(struct cop_msg *reply, const struct cop_error *err, void *us
                 r = note_kernel_keys(sb, &known, &error);
         if (r < 0) {
                 cop_log_warning("sandbox %s cannot be taken over: %s", sb->id, err ? err->message : error.message);
+                if (sb->thawing) {
+                        cop_sandbox_thaw_failed(sb, err ? err : &error);
+                        return;
+                }
                 cop_sandbox_end(sb, "keeper_died", NULL);
                 return;
         }
         sb->state = COP_SANDBOX_RUNNING;
+        if (strcmp(sb->row->state, "running") != 0) { /* a daemon died before it could suspend it */
+                sb->row->pending_node[0] = '\0';
+                snprintf(sb->row->state, sizeof(sb->row->state), "running");
+                cop_store_sandbox_set_node(sb->engine->store, sb->row, NULL);
+        }
         take_over(sb, reply, &known);
         free(known.keys);
         cop_log_info("sandbox %s goes on", sb->id);
@@ -191,7 +200,12 @@ static void on_hello(struct cop_msg *reply, const struct cop_error *err, void *u
 
         if (sb->state != COP_SANDBOX_STARTING)
                 return;
-        if (err || cop_msg_get_str(reply, COP_TAG_STATE, 0, &state) < 0) {
+        bool usable = !err && cop_msg_get_str(reply, COP_TAG_STATE, 0, &state) >= 0;
+        if (strcmp(sb->row->state, "suspending") == 0 && (!usable || strcmp(state, "running") != 0)) {
+                cop_sandbox_adopt_sleeping(sb, "suspending"); /* the keeper was at it, and is done */
+                return;
+        }
+        if (!usable) {
                 cop_sandbox_end(sb, "keeper_died", NULL);
                 return;
         }

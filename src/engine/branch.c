@@ -128,6 +128,7 @@ static void on_child(json_t *result, const struct cop_error *err, void *userdata
 static void make_children(struct branching *b)
 {
         const char *name = json_string_value(json_object_get(b->params, "name"));
+        const char *env = json_string_value(json_object_get(b->params, "env"));
         json_t *ttl = json_object_get(b->params, "ttl_seconds");
 
         b->open = b->count + 1;
@@ -140,7 +141,10 @@ static void make_children(struct branching *b)
                         .labels = json_object_get(b->params, "labels"),
                         .metadata = json_object_get(b->params, "metadata"),
                         .ttl = json_is_number(ttl) ? (usec_t)(json_number_value(ttl) * 1e6) : USEC_INFINITY,
+                        .policy = json_object_get(b->params, "policy"),
                         .start_kernel = true,
+                        .inherit_env = env && strcmp(env, "inherit") == 0,
+                        .no_reseed = json_is_false(json_object_get(b->params, "reseed")),
                 };
                 cop_sandbox_create(b->engine, &p, (struct cop_op_to){.done = on_child, .userdata = b}, NULL);
         }

@@ -56,6 +56,12 @@ static void add_memory_limit(struct cop_cell *cell, json_t *view)
                                                 : "a process of this cell was killed at the sandbox's memory limit; the session is kept"));
 }
 
+/* Of one that ended like this the caller may want to go back to before it. */
+static bool is_failure(const char *status)
+{
+        return strcmp(status, "timeout") == 0 || strcmp(status, "died") == 0 || strcmp(status, "oom") == 0;
+}
+
 json_t *cop_cell_summary(struct cop_cell *cell)
 {
         const struct cop_cell_row *row = cell->row;
@@ -87,6 +93,8 @@ json_t *cop_cell_summary(struct cop_cell *cell)
                 json_object_set_new(view, "died", end_view(&c->end));
         if (row->ended_at)
                 add_memory_limit(cell, view);
+        if (cell->before[0] && is_failure(row->status))
+                json_object_set_new(view, "checkpoint", json_string(cell->before));
         json_object_set_new(view, "memory", memory_view(cell));
         if (cell->state_lost)
                 json_object_set(view, "state_lost", cell->state_lost);

@@ -13,7 +13,7 @@
  * unless on_disconnect says "interrupt".  The reply is sent after the row and the closing line of the record were written, so
  * whoever has seen the reply finds the same in the store.
  */
-#include "engine/context.h"
+#include "engine/node.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -175,7 +175,13 @@ void cop_cell_finish(struct cop_cell *cell)
         if (c->end.set && c->end.oom && cell->cause != COP_CAUSE_TIMEOUT && !cell->error)
                 cell->error = json_pack("{s:s, s:s, s:[]}", "name", "OutOfMemory", "value",
                                         "the kernel was killed at the sandbox's memory limit", "traceback");
-        settle(cell, final_status(cell));
+        const char *status = final_status(cell);
+        bool failed = strcmp(status, "timeout") == 0 || strcmp(status, "died") == 0 || strcmp(status, "oom") == 0;
+        char before[COP_ID_MAX];
+        memcpy(before, cell->before, sizeof(before));
+        c->sandbox->last_activity = cop_now(CLOCK_REALTIME);
+        settle(cell, status);
+        cop_checkpoint_cell_ended(c->sandbox, before, failed);
         if (cell->row->msg_id) {
                 struct cop_recent_cell *recent = &c->recent[c->recent_next++ % COP_RECENT_MAX];
                 snprintf(recent->msg_id, sizeof(recent->msg_id), "%s", cell->row->msg_id);
@@ -352,6 +358,7 @@ static void start_cell(struct cop_context *c, struct cop_cell *cell)
         struct cop_error err;
 
         c->running = cell;
+        cop_checkpoint_cell_begins(c->sandbox, cell->before);
         cell->outputs = cop_outputs_new(cell->output_max, cop_now(CLOCK_REALTIME));
         int r = cell->outputs ? cop_kernel_execute(c->kernel, cell->row->code, cell->row->code_len, &options, &execution_events, cell,
                                                    &cell->execution, &err)
@@ -370,8 +377,8 @@ static void start_cell(struct cop_context *c, struct cop_cell *cell)
 
 void cop_context_run_next(struct cop_context *c)
 {
-        while (!c->running && c->queue_head && c->kernel && cop_kernel_is_ready(c->kernel) && !c->end.set && !c->removing &&
-               strcmp(c->row->state, "idle") == 0)
+        while (!c->running && !c->prepare && c->queue_head && c->kernel && cop_kernel_is_ready(c->kernel) && !c->end.set && !c->removing &&
+               strcmp(c->row->state, "idle") == 0 && !cop_checkpoint_first(c->sandbox))
                 start_cell(c, dequeue(c));
 }
 

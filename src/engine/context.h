@@ -56,6 +56,7 @@ struct cop_context {
         const char *kill_reason;     /* why we killed it: a literal of cop_kernel_end.reason, or NULL */
         unsigned start_failures;
         struct cop_waiting_op *waiting;
+        struct cop_execution *prepare; /* borrowed from the kernel: in a fork, before its first cell */
         struct cop_cell *running, *queue_head, *queue_tail;
         unsigned queued;
         struct cop_recent_cell recent[COP_RECENT_MAX];
@@ -63,7 +64,7 @@ struct cop_context {
         json_t *state_lost;          /* owned: to be told by the next cell */
         struct cop_source *exit_timer; /* owned: exit() was called, the process must end soon */
         struct cop_op *remove_op;
-        bool removing;
+        bool removing, reseeded;
         bool exiting; /* the code called exit(): the process is about to end */
 };
 
@@ -89,6 +90,7 @@ struct cop_cell {
         json_t *warnings;            /* owned array or NULL */
         json_t *user_expressions;    /* owned or NULL */
         bool replied, ask_exit, adopted, input_open;
+        char before[COP_ID_MAX];     /* the node that is the state before it; "" = there is none */
         enum cop_execution_status reply;
         uint64_t oom_kills_before;
         /* limit.c */

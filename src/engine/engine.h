@@ -57,7 +57,10 @@ struct cop_sandbox_params {
         unsigned cpu_milli; /* 0 = default: all CPUs, at least 1000 */
         unsigned pids;     /* 0 = default 512 */
         unsigned nofile;   /* 0 = default: min(65536, hard limit) */
+        json_t *policy;    /* as in api/openapi.yaml, borrowed; NULL = the defaults, or the node's */
         bool start_kernel;
+        bool inherit_env;  /* with node: its sandbox's environment, and its contexts' */
+        bool no_reseed;    /* with node: Python's and numpy's generators go on as they were */
 };
 void cop_sandbox_create(struct cop_engine *e, const struct cop_sandbox_params *p, struct cop_op_to to, struct cop_op **ret_op);
 void cop_sandbox_list(struct cop_engine *e, json_t *filter /* {state?, name?, labels?:{}, all?, limit?} */, struct cop_op_to to);
@@ -77,13 +80,15 @@ void cop_sandbox_resume(struct cop_engine *e, const char *ref, bool require_memo
 /* The source runs on. done: Node.  name may be NULL. */
 void cop_sandbox_snapshot(struct cop_engine *e, const char *ref, const char *name, bool files_only, struct cop_op_to to,
                           struct cop_op **ret_op);
-/* count live copies.  params: {name?, labels?, metadata?, ttl_seconds?}.  done: {node, sandboxes: [Sandbox or error]} */
+/* count live copies.  params: {name?, labels?, metadata?, ttl_seconds?, policy?, env? ("inherit"), reseed?}.  done: {node, sandboxes: [Sandbox or error]} */
 void cop_sandbox_fork(struct cop_engine *e, const char *ref, json_t *params, unsigned count, struct cop_op_to to,
                       struct cop_op **ret_op);
 void cop_node_branch(struct cop_engine *e, const char *node, json_t *params, unsigned count, struct cop_op_to to,
                      struct cop_op **ret_op);
 /* In place: memory and files as in that node, or as before the last `steps` cells. done: as resume. */
 void cop_sandbox_goto(struct cop_engine *e, const char *ref, const char *node, struct cop_op_to to, struct cop_op **ret_op);
+/* Where the last undo came from, while nothing new was run. */
+void cop_sandbox_redo(struct cop_engine *e, const char *ref, unsigned steps, struct cop_op_to to, struct cop_op **ret_op);
 void cop_sandbox_undo(struct cop_engine *e, const char *ref, unsigned steps, struct cop_op_to to, struct cop_op **ret_op);
 /* sandbox_ref NULL: named snapshots, {snapshots: […]}; else {sandbox_id, head, nodes: […]}, oldest first. */
 void cop_node_list(struct cop_engine *e, const char *sandbox_ref, struct cop_op_to to);

@@ -36,6 +36,33 @@ enum cop_sandbox_state {
         COP_SANDBOX_ENDED,
 };
 
+enum cop_checkpoints {
+        COP_CHECKPOINTS_OFF,
+        COP_CHECKPOINTS_AFTER_CELL,
+        COP_CHECKPOINTS_BEFORE_CELL,
+};
+
+/* What happens to a sandbox by itself (policy.c); the row holds only what was asked for. */
+#define COP_CHECKPOINTS_DEFAULT COP_CHECKPOINTS_AFTER_CELL
+
+struct cop_policy {
+        usec_t idle; /* 0 = never */
+        enum cop_checkpoints checkpoints;
+        bool persistent, restore_on_timeout;
+        unsigned checkpoint_keep, retention_days;
+        uint64_t checkpoint_bytes;
+};
+
+/* checkpoint.c */
+struct cop_checkpointing {
+        struct cop_source *timer; /* owned */
+        bool wanted;              /* a cell has ended since the last one */
+        unsigned failures;        /* in a row */
+        usec_t retry_at;          /* CLOCK_MONOTONIC */
+        char current[COP_ID_MAX]; /* the node that is the present state, perhaps still being written; "" = none is */
+        char restore[COP_ID_MAX]; /* on_timeout restore: the node to go back to */
+};
+
 /* Someone waits for a sandbox to be usable (engine.c: cop_sandbox_when_running). */
 struct cop_sandbox_waiter;
 
@@ -61,6 +88,12 @@ struct cop_sandbox {
         usec_t resume_time;
         json_t *kernelspecs;           /* owned: of the image */
         json_t *defaults;              /* owned: of the image: user, uid, gid, home, workdir, env */
+        struct cop_policy policy;      /* of row->policy */
+        struct cop_checkpointing checkpoint;
+        struct cop_making *makings;    /* owned list: nodes being made, one after the other (node.c) */
+        bool held;                     /* cells wait: the state for a node has not been taken yet */
+        bool thawing;                  /* it runs from a node, and nobody has used it yet: it may fall asleep again */
+        bool reseed;                   /* it is a fork: its contexts get random numbers of their own */
         struct cop_sandbox_start *start; /* owned: while it is being created (sandbox-start.c) or taken over (adopt.c) */
         struct cop_sandbox_sleep *sleep; /* owned: a suspend, resume or goto under way (sleep.c) */
         struct cop_sandbox_end *end;   /* owned: from the moment it begins to end (sandbox-end.c) */

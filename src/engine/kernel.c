@@ -275,6 +275,38 @@ void cop_context_adopt_kernel(struct cop_context *c)
         }
 }
 
+/* -- forks ------------------------------------------------------------------------------------------------------------------------- */
+
+/* What was loaded goes on with numbers of its own; leaves no name, no history and no count behind. */
+static const char reseed_code[] =
+        "(lambda m: [m[n].seed() for n in ('random', 'numpy.random') if n in m and hasattr(m[n], 'seed')])(__import__('sys').modules)";
+
+static void on_reseed_output(struct cop_execution *x, const struct cop_output *o, void *userdata)
+{
+}
+
+static void on_reseeded(struct cop_execution *x, const struct cop_execution_result *result, void *userdata)
+{
+        struct cop_context *c = userdata;
+
+        c->prepare = NULL;
+        if (result->status != COP_EXECUTION_OK)
+                cop_log_debug("random numbers of %s/%s go on as in its source", c->sandbox->id, c->row->id);
+        cop_context_run_next(c);
+}
+
+/* True when its first cell has to wait for it. */
+static bool reseed(struct cop_context *c)
+{
+        static const struct cop_execution_events events = {.output = on_reseed_output, .done = on_reseeded};
+        const struct cop_execute_options options = {.silent = true, .no_history = true};
+
+        if (!c->sandbox->reseed || c->reseeded || !c->row->language || strcmp(c->row->language, "python") != 0)
+                return false;
+        c->reseeded = true;
+        return cop_kernel_execute(c->kernel, reseed_code, strlen(reseed_code), &options, &events, c, &c->prepare, NULL) == 0;
+}
+
 /* -- events of the client ------------------------------------------------------------------------------------------------------ */
 
 static void on_kernel_ready(struct cop_kernel *k, const struct cop_kernel_info *info, void *userdata)
@@ -292,7 +324,7 @@ static void on_kernel_ready(struct cop_kernel *k, const struct cop_kernel_info *
         cop_context_answer_waiting(c, NULL);
         if (c->running)
                 cop_cell_resume(c->running);
-        else
+        else if (!reseed(c))
                 cop_context_run_next(c);
 }
 

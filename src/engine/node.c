@@ -38,6 +38,8 @@ static char *make_spec(struct cop_sandbox *sb)
         json_object_set_new(spec, "generation", json_integer((json_int_t)sb->row->generation));
         json_object_set_new(spec, "limits", sb->row->limits ? json_loads(sb->row->limits, 0, NULL) : json_object());
         json_object_set_new(spec, "env", sb->row->env ? json_loads(sb->row->env, 0, NULL) : json_object());
+        json_object_set_new(spec, "ordinal", json_integer(cop_checkpoint_next_ordinal(sb)));
+        json_object_set_new(spec, "policy", sb->row->policy ? json_loads(sb->row->policy, 0, NULL) : json_object());
         return json_dumps(spec, JSON_COMPACT);
 }
 
@@ -81,7 +83,7 @@ static struct cop_context_row *context_row(struct cop_sandbox *sb, json_t *spec)
         return row;
 }
 
-static int replace_contexts(struct cop_sandbox *sb, json_t *contexts, struct cop_error *err)
+static int replace_contexts(struct cop_sandbox *sb, json_t *contexts, bool env, struct cop_error *err)
 {
         _cleanup_(cop_context_rows_freep) struct cop_context_row **old = NULL;
         struct cop_store *store = sb->engine->store;
@@ -93,6 +95,8 @@ static int replace_contexts(struct cop_sandbox *sb, json_t *contexts, struct cop
                 r = cop_store_context_delete(store, sb->id, (*row)->id, err);
         json_array_foreach (contexts, i, spec) {
                 _cleanup_(cop_context_row_freep) struct cop_context_row *row = context_row(sb, spec);
+                if (row && !env)
+                        row->env = (free(row->env), NULL);
                 if (r == 0 && !row)
                         r = cop_error_errno(err, ENOMEM, "contexts of %s", sb->id);
                 if (r == 0)
@@ -101,7 +105,7 @@ static int replace_contexts(struct cop_sandbox *sb, json_t *contexts, struct cop
         return r;
 }
 
-int cop_node_restore_contexts(struct cop_sandbox *sb, const struct cop_node_row *node, struct cop_error *err)
+int cop_node_restore_contexts(struct cop_sandbox *sb, const struct cop_node_row *node, bool env, struct cop_error *err)
 {
         _cleanup_json_ json_t *spec = json_loads(node->spec, 0, NULL);
         struct cop_store *store = sb->engine->store;
@@ -112,7 +116,7 @@ int cop_node_restore_contexts(struct cop_sandbox *sb, const struct cop_node_row 
         int r = cop_store_begin(store, err);
         if (r < 0)
                 return r;
-        r = replace_contexts(sb, json_object_get(spec, "contexts"), err);
+        r = replace_contexts(sb, json_object_get(spec, "contexts"), env, err);
         if (r < 0) {
                 cop_store_rollback(store);
                 return r;
@@ -122,17 +126,19 @@ int cop_node_restore_contexts(struct cop_sandbox *sb, const struct cop_node_row 
 
 /* -- making --------------------------------------------------------------------------------------------------------------------------- */
 
-struct making {
+/* One at a time for a sandbox, in the order of arrival; the first of the list is at the keeper. */
+struct cop_making {
+        struct cop_making *next;
         struct cop_engine *engine;
         char sandbox_id[COP_ID_MAX];
-        struct cop_node_row *row; /* owned */
-        bool end;
+        struct cop_node_row *row; /* owned; NULL: no node, only fn is to be called in its turn */
+        bool end, files_only, sent;
         usec_t begun;
-        cop_node_fn fn;
+        cop_node_fn fn; /* NULL: was told already */
         void *userdata;
 };
 
-static void making_free(struct making *m)
+static void making_free(struct cop_making *m)
 {
         cop_node_row_free(m->row);
         free(m);
@@ -154,7 +160,7 @@ static void discard_folder(struct cop_engine *e, const char *id)
 }
 
 /* N1: the row, and with it the head of the sandbox, in one transaction. */
-static int commit(struct cop_sandbox *sb, struct making *m, struct cop_error *err)
+static int commit(struct cop_sandbox *sb, struct cop_making *m, struct cop_error *err)
 {
         struct cop_sandbox_row *row = sb->row;
         struct cop_store *store = m->engine->store;
@@ -192,13 +198,34 @@ static int commit(struct cop_sandbox *sb, struct making *m, struct cop_error *er
         return 0;
 }
 
+static void make_next(struct cop_engine *e, const char *sandbox_id);
+
+static void run_held_cells(struct cop_sandbox *sb)
+{
+        sb->held = false;
+        for (struct cop_context *c = sb->contexts; c; c = c->next)
+                cop_context_run_next(c);
+}
+
+static void unlink_making(struct cop_sandbox *sb, struct cop_making *m)
+{
+        for (struct cop_making **at = &sb->makings; *at; at = &(*at)->next)
+                if (*at == m) {
+                        *at = m->next;
+                        return;
+                }
+}
+
 static void on_frozen(struct cop_msg *reply, const struct cop_error *err, void *userdata)
 {
-        struct making *m = userdata;
-        struct cop_sandbox *sb = cop_sandbox_by_id(m->engine, m->sandbox_id);
+        struct cop_making *m = userdata;
+        struct cop_engine *e = m->engine;
+        struct cop_sandbox *sb = cop_sandbox_by_id(e, m->sandbox_id);
         struct cop_error error;
 
-        if (!err && !sb) {
+        if (sb)
+                unlink_making(sb, m);
+        if (!err && (!sb || sb->state >= COP_SANDBOX_ENDING)) {
                 cop_error_set(&error, ESHUTDOWN, COP_ERR_sandbox_ended, "sandbox %s has ended", m->sandbox_id);
                 err = &error;
         }
@@ -211,12 +238,30 @@ static void on_frozen(struct cop_msg *reply, const struct cop_error *err, void *
                 if (commit(sb, m, &error) < 0)
                         err = &error;
         }
-        if (err)
-                discard_folder(m->engine, m->row->id);
-        else
-                cop_engine_event(m->engine, "node.created", m->sandbox_id, NULL);
-        m->fn(err ? NULL : m->row, err, m->userdata);
+        if (err) {
+                discard_folder(e, m->row->id);
+                if (sb)
+                        cop_checkpoint_is_not_at(sb, m->row->id);
+        } else {
+                cop_engine_event(e, "node.created", m->sandbox_id, NULL);
+        }
+        if (sb && sb->held)
+                run_held_cells(sb);
+        if (m->fn)
+                m->fn(err ? NULL : m->row, err, m->userdata);
+        make_next(e, m->sandbox_id);
         making_free(m);
+}
+
+void cop_node_taken(struct cop_sandbox *sb)
+{
+        struct cop_making *m = sb->makings;
+
+        if (!m || !m->sent)
+                return;
+        if (sb->held)
+                cop_checkpoint_is_at(sb, m->row->id);
+        run_held_cells(sb);
 }
 
 /* Its own layer on top of those below the sandbox. */
@@ -231,13 +276,37 @@ static char *node_layers(struct cop_sandbox *sb, const char *id)
         return json_dumps(layers, JSON_COMPACT);
 }
 
-static void last_cell(struct cop_sandbox *sb, char ret[static COP_STORE_ID_MAX])
+/* The newest cell that has ended. */
+static void newest_cell(struct cop_sandbox *sb, char ret[static COP_STORE_ID_MAX])
 {
         _cleanup_(cop_cell_rows_freep) struct cop_cell_row **rows = NULL;
-        struct cop_cell_filter f = {.sandbox_id = sb->id, .limit = 1};
+        struct cop_cell_filter f = {.sandbox_id = sb->id, .limit = COP_QUEUE_MAX + 2};
+        size_t n = 0;
 
-        if (cop_store_cell_list(sb->engine->store, &f, &rows, NULL) == 0 && rows[0])
-                memcpy(ret, rows[0]->id, COP_STORE_ID_MAX);
+        ret[0] = '\0';
+        if (cop_store_cell_list(sb->engine->store, &f, &rows, NULL) < 0)
+                return;
+        while (rows[n])
+                n++;
+        while (n > 0 && !rows[n - 1]->ended_at)
+                n--;
+        if (n > 0)
+                memcpy(ret, rows[n - 1]->id, COP_STORE_ID_MAX);
+}
+
+void cop_node_current_cell(struct cop_sandbox *sb, char ret[static COP_STORE_ID_MAX], bool *ret_new)
+{
+        _cleanup_(cop_node_row_freep) struct cop_node_row *head = NULL;
+
+        newest_cell(sb, ret);
+        *ret_new = strcmp(ret, sb->row->travel_cell) != 0;
+        if (!*ret_new && sb->row->node_id[0] && cop_store_node_get(sb->engine->store, sb->row->node_id, &head, NULL) == 0)
+                memcpy(ret, head->cell_id, COP_STORE_ID_MAX);
+}
+
+void cop_node_note_travel(struct cop_sandbox *sb)
+{
+        newest_cell(sb, sb->row->travel_cell);
 }
 
 static struct cop_node_row *node_row(struct cop_sandbox *sb, const struct cop_node_params *p)
@@ -248,16 +317,29 @@ static struct cop_node_row *node_row(struct cop_sandbox *sb, const struct cop_no
                 return NULL;
         cop_id_new(row->id, "nd_", 10);
         snprintf(row->sandbox_id, sizeof(row->sandbox_id), "%s", sb->id);
-        memcpy(row->parent_id, sb->row->node_id, sizeof(row->parent_id));
         snprintf(row->kind, sizeof(row->kind), "%s", p->files_only ? "files" : "memory");
         snprintf(row->reason, sizeof(row->reason), "%s", reasons[p->reason]);
         memcpy(row->image_id, sb->row->image_id, sizeof(row->image_id));
-        last_cell(sb, row->cell_id);
         row->name = p->name ? strdup(p->name) : NULL;
-        row->layers = node_layers(sb, row->id);
         row->spec = make_spec(sb);
-        row->created_at = cop_now(CLOCK_REALTIME);
         return row;
+}
+
+/* What may have changed while it waited for its turn.  (The contexts of a sandbox that falls asleep are closed by then.) */
+static void complete_row(struct cop_sandbox *sb, struct cop_making *m)
+{
+        struct cop_node_row *row = m->row;
+        bool new_cell;
+
+        memcpy(row->parent_id, sb->row->node_id, sizeof(row->parent_id));
+        cop_node_current_cell(sb, row->cell_id, &new_cell);
+        row->layers = node_layers(sb, row->id);
+        if (!m->end) {
+                free(row->spec);
+                row->spec = make_spec(sb);
+        }
+        row->created_at = cop_now(CLOCK_REALTIME);
+        m->begun = cop_now(CLOCK_MONOTONIC);
 }
 
 /* What the row will say, in the folder itself: a daemon that starts after a crash has nothing else (cop_node_recover). */
@@ -315,7 +397,7 @@ int cop_node_recover(struct cop_engine *e, const char *id, struct cop_node_row *
         return 0;
 }
 
-static int send_freeze(struct cop_sandbox *sb, struct making *m, const struct cop_node_params *p, struct cop_error *err)
+static int send_freeze(struct cop_sandbox *sb, struct cop_making *m, struct cop_error *err)
 {
         char path[4200], parent[4200];
         struct cop_msg msg;
@@ -337,159 +419,118 @@ static int send_freeze(struct cop_sandbox *sb, struct making *m, const struct co
         cop_msg_add_str(&msg, COP_TAG_NODE, path);
         if (m->row->parent_id[0])
                 cop_msg_add_str(&msg, COP_TAG_PARENT, parent);
-        cop_msg_add_u64(&msg, COP_TAG_FLAGS, (p->end ? COP_NODE_END : 0) | (p->files_only ? COP_NODE_FILES : 0));
+        cop_msg_add_u64(&msg, COP_TAG_FLAGS, (m->end ? COP_NODE_END : 0) | (m->files_only ? COP_NODE_FILES : 0));
         cop_keeper_call(sb->keeper, &msg, FREEZE_DEADLINE, on_frozen, m);
+        return 0;
+}
+
+static int begin_making(struct cop_sandbox *sb, struct cop_making *m, struct cop_error *err)
+{
+        int r = 0;
+
+        if (sb->state >= COP_SANDBOX_ENDING || !sb->keeper)
+                return cop_error_set(err, ESHUTDOWN, COP_ERR_sandbox_ended, "sandbox %s does not run any more", sb->id);
+        complete_row(sb, m);
+        if (!m->row->layers || !m->row->spec)
+                return cop_error_errno(err, ENOMEM, "node");
+        if (m->end) { /* N2: a daemon that starts in the middle finds out from this whose folder it is */
+                memcpy(sb->row->pending_node, m->row->id, sizeof(sb->row->pending_node));
+                r = cop_store_sandbox_set_node(sb->engine->store, sb->row, err);
+        }
+        if (r == 0)
+                r = send_freeze(sb, m, err);
+        if (r < 0)
+                return r;
+        m->sent = sb->held = true;
+        return 0;
+}
+
+static void make_next(struct cop_engine *e, const char *sandbox_id)
+{
+        char id[COP_ID_MAX];
+        struct cop_sandbox *sb;
+        struct cop_error err;
+
+        snprintf(id, sizeof(id), "%s", sandbox_id); /* the callbacks may free what it belongs to */
+        while ((sb = cop_sandbox_by_id(e, id)) && sb->makings && !sb->makings->sent) {
+                struct cop_making *m = sb->makings;
+                int r = m->row ? begin_making(sb, m, &err) : 0;
+                if (m->sent)
+                        return;
+                sb->makings = m->next;
+                if (m->row)
+                        discard_folder(e, m->row->id);
+                m->fn(NULL, r < 0 ? &err : NULL, m->userdata);
+                making_free(m);
+        }
+}
+
+static int enqueue(struct cop_sandbox *sb, const struct cop_node_params *p, cop_node_fn fn, void *userdata, struct cop_error *err)
+{
+        struct cop_making *m = calloc(1, sizeof(*m)), **end = &sb->makings;
+
+        if (!m)
+                return cop_error_errno(err, ENOMEM, "node");
+        *m = (struct cop_making){.engine = sb->engine, .fn = fn, .userdata = userdata};
+        snprintf(m->sandbox_id, sizeof(m->sandbox_id), "%s", sb->id);
+        if (p) {
+                m->end = p->end;
+                m->files_only = p->files_only;
+                m->row = node_row(sb, p);
+                if (!m->row) {
+                        free(m);
+                        return cop_error_errno(err, ENOMEM, "node");
+                }
+        }
+        while (*end)
+                end = &(*end)->next;
+        *end = m;
+        make_next(sb->engine, m->sandbox_id);
         return 0;
 }
 
 void cop_node_make(struct cop_sandbox *sb, const struct cop_node_params *p, cop_node_fn fn, void *userdata)
 {
-        struct making *m = calloc(1, sizeof(*m));
         struct cop_error err;
 
-        int r = m ? 0 : cop_error_errno(&err, ENOMEM, "node");
-        if (r == 0) {
-                *m = (struct making){.engine = sb->engine,
-                                     .row = node_row(sb, p),
-                                     .end = p->end,
-                                     .begun = cop_now(CLOCK_MONOTONIC),
-                                     .fn = fn,
-                                     .userdata = userdata};
-                snprintf(m->sandbox_id, sizeof(m->sandbox_id), "%s", sb->id);
-                if (!m->row || !m->row->layers || !m->row->spec)
-                        r = cop_error_errno(&err, ENOMEM, "node");
-        }
-        if (r == 0 && p->end) { /* N2: a daemon that starts in the middle finds out from this whose folder it is */
-                memcpy(sb->row->pending_node, m->row->id, sizeof(sb->row->pending_node));
-                r = cop_store_sandbox_set_node(sb->engine->store, sb->row, &err);
-        }
-        if (r == 0)
-                r = send_freeze(sb, m, p, &err);
-        if (r < 0) {
-                if (m)
-                        making_free(m);
+        if (enqueue(sb, p, fn, userdata, &err) < 0)
                 fn(NULL, &err, userdata);
-        }
 }
 
-/* -- views, listing ------------------------------------------------------------------------------------------------------------------ */
-
-json_t *cop_node_view(const struct cop_node_row *row)
+void cop_node_after_makings(struct cop_sandbox *sb, cop_node_fn fn, void *userdata)
 {
-        char stamp[COP_RFC3339_MAX];
-        json_t *view = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:f, s:f}", "id", row->id, "sandbox_id",
-                                 row->sandbox_id, "kind", row->kind, "reason", row->reason, "image_id", row->image_id, "created_at",
-                                 cop_rfc3339(row->created_at, stamp), "memory_bytes", (json_int_t)row->memory_bytes, "file_bytes",
-                                 (json_int_t)row->file_bytes, "files", (json_int_t)row->files, "pause_ms", (double)row->pause / 1000,
-                                 "duration_ms", (double)row->duration / 1000);
-        if (!view)
-                return NULL;
-        if (row->name)
-                json_object_set_new(view, "name", json_string(row->name));
-        if (row->parent_id[0])
-                json_object_set_new(view, "parent_id", json_string(row->parent_id));
-        if (row->cell_id[0])
-                json_object_set_new(view, "cell_id", json_string(row->cell_id));
-        return view;
-}
-
-void cop_node_list(struct cop_engine *e, const char *sandbox_ref, struct cop_op_to to)
-{
-        _cleanup_(cop_node_rows_freep) struct cop_node_row **rows = NULL;
-        _cleanup_(cop_sandbox_row_freep) struct cop_sandbox_row *sandbox = NULL;
-        struct cop_node_filter f = {.named = sandbox_ref == NULL};
         struct cop_error err;
 
-        int r = sandbox_ref ? cop_store_sandbox_get(e->store, sandbox_ref, &sandbox, &err) : 0;
-        f.sandbox_id = sandbox ? sandbox->id : NULL;
-        if (r == 0)
-                r = cop_store_node_list(e->store, &f, &rows, &err);
-        if (r < 0) {
-                cop_answer(to, NULL, &err);
-                return;
+        if (enqueue(sb, NULL, fn, userdata, &err) < 0)
+                fn(NULL, &err, userdata);
+}
+
+void cop_node_makings_abort(struct cop_sandbox *sb, const struct cop_error *err)
+{
+        struct cop_making *m, *sent = sb->makings && sb->makings->sent ? sb->makings : NULL;
+
+        while ((m = sent ? sent->next : sb->makings)) {
+                if (sent)
+                        sent->next = m->next;
+                else
+                        sb->makings = m->next;
+                m->fn(NULL, err, m->userdata);
+                making_free(m);
         }
-        json_t *list = json_array();
-        for (struct cop_node_row **row = rows; *row; row++)
-                json_array_append_new(list, cop_node_view(*row));
-        cop_answer(to, sandbox ? json_pack("{s:s, s:s, s:o}", "sandbox_id", sandbox->id, "head", sandbox->node_id, "nodes", list)
-                               : json_pack("{s:o}", "snapshots", list), NULL);
-}
-
-void cop_node_get(struct cop_engine *e, const char *ref, struct cop_op_to to)
-{
-        _cleanup_(cop_node_row_freep) struct cop_node_row *row = NULL;
-        struct cop_error err;
-
-        if (cop_store_node_get(e->store, ref, &row, &err) < 0)
-                cop_answer(to, NULL, &err);
-        else
-                cop_answer(to, cop_node_view(row), NULL);
-}
-
-/* -- removing --------------------------------------------------------------------------------------------------------------------------- */
-
-void cop_node_release(struct cop_engine *e, const char *id)
-{
-        char next[COP_STORE_ID_MAX];
-
-        snprintf(next, sizeof(next), "%s", id);
-        while (next[0]) {
-                _cleanup_(cop_node_row_freep) struct cop_node_row *row = NULL;
-                if (cop_store_node_get(e->store, next, &row, NULL) < 0 || row->name || cop_store_node_in_use(e->store, row->id, NULL) != 0 ||
-                    cop_store_node_delete(e->store, row->id, NULL) < 0)
-                        return;
-                discard_folder(e, row->id);
-                memcpy(next, row->parent_id, sizeof(next));
+        if (sent && sent->fn) { /* its folder goes when the keeper has answered */
+                cop_node_fn fn = sent->fn;
+                sent->fn = NULL;
+                fn(NULL, err, sent->userdata);
         }
 }
 
-void cop_nodes_release_of(struct cop_engine *e, const char *sandbox_id)
+void cop_node_makings_drop(struct cop_sandbox *sb)
 {
-        _cleanup_(cop_node_rows_freep) struct cop_node_row **rows = NULL;
-        struct cop_node_filter f = {.sandbox_id = sandbox_id};
-        size_t n = 0;
-
-        if (cop_store_node_list(e->store, &f, &rows, NULL) < 0)
-                return;
-        while (rows[n])
-                n++;
-        while (n > 0) /* children before parents */
-                cop_node_release(e, rows[--n]->id);
-}
-
-void cop_node_remove(struct cop_engine *e, const char *ref, struct cop_op_to to)
-{
-        _cleanup_(cop_node_row_freep) struct cop_node_row *row = NULL;
-        struct cop_error err;
-
-        int r = cop_store_node_get(e->store, ref, &row, &err);
-        if (r == 0)
-                r = cop_store_node_in_use(e->store, row->id, &err);
-        if (r > 0) /* what stands on it keeps it; it is no snapshot of anybody's any more */
-                r = cop_store_node_set_name(e->store, row->id, NULL, &err);
-        else if (r == 0 && (r = cop_store_node_delete(e->store, row->id, &err)) == 0) {
-                discard_folder(e, row->id);
-                cop_node_release(e, row->parent_id);
-        }
-        if (r < 0)
-                cop_answer(to, NULL, &err);
-        else
-                cop_answer(to, cop_node_view(row), NULL);
-}
-
-void cop_nodes_sweep(struct cop_engine *e)
-{
-        _cleanup_closedir_ DIR *dir = NULL;
-        char path[4200];
-        struct dirent *entry;
-
-        if (cop_path_format(path, sizeof(path), "%s/nodes", e->home) < 0 || !(dir = opendir(path)))
-                return;
-        while ((entry = readdir(dir))) {
-                _cleanup_(cop_node_row_freep) struct cop_node_row *row = NULL;
-                if (!cop_id_valid(entry->d_name, "nd_", 10) || cop_store_node_get(e->store, entry->d_name, &row, NULL) != -ENOENT)
-                        continue;
-                if (cop_store_node_in_use(e->store, entry->d_name, NULL) == 0)
-                        discard_folder(e, entry->d_name);
+        while (sb->makings) {
+                struct cop_making *m = sb->makings;
+                sb->makings = m->next;
+                if (m->sent && !m->fn) /* the sandbox has ended */
+                        discard_folder(sb->engine, m->row->id);
+                making_free(m);
         }
 }

@@ -1,11 +1,12 @@
-/* Nodes: saved states of sandboxes (node.c), and the sandboxes that sleep as one or are made from one (sleep.c, branch.c).
+/* Nodes: saved states of sandboxes (node.c), and the sandboxes that sleep as one, are made from one, or go back to one (sleep.c, branch.c,
+ * travel.c).
  *
  * Invariants of the commit of a node; the code names them by number:
  *      N1  a node's row is inserted only after the keeper said that all its files are synced
  *      N2  a folder below nodes/ without a row belongs to nobody: the next start of a daemon deletes it, unless a sandbox names it
  *          as pending_node
  *      N3  layers and memory of a node are never changed; what is no longer needed is deleted whole
- *      N4  a node is deleted only when no sandbox that has not ended and no other node needs it
+ *      N4  a node is deleted only when no sandbox that has not ended (head, layers, redo) and no other node (layers) needs it
  *      N5  a sandbox that is suspended has node_id set to a node of its own, and pending_node empty
  */
 #pragma once
@@ -33,13 +34,22 @@ struct cop_node_params {
  * changed.  Called at most once, from the loop; not when the sandbox ends meanwhile and the engine is freed. */
 typedef void (*cop_node_fn)(struct cop_node_row *row, const struct cop_error *err, void *userdata);
 void cop_node_make(struct cop_sandbox *sb, const struct cop_node_params *p, cop_node_fn fn, void *userdata);
-/* What a node's spec says of contexts becomes rows of this sandbox, in place of what it has. */
-int cop_node_restore_contexts(struct cop_sandbox *sb, const struct cop_node_row *node, struct cop_error *err);
+/* Calls fn (row NULL) when the nodes asked for so far are made; at once when there are none. */
+void cop_node_after_makings(struct cop_sandbox *sb, cop_node_fn fn, void *userdata);
+/* The keeper has the state of the node under way: what happens from now on is not in it. */
+void cop_node_taken(struct cop_sandbox *sb);
+void cop_node_makings_abort(struct cop_sandbox *sb, const struct cop_error *err); /* it ends: tells all who wait */
+void cop_node_makings_drop(struct cop_sandbox *sb);
+/* The last cell of the present state; ret_new: one has run since the sandbox last went back. */
+void cop_node_current_cell(struct cop_sandbox *sb, char ret[static COP_STORE_ID_MAX], bool *ret_new);
+void cop_node_note_travel(struct cop_sandbox *sb); /* it goes back now */
+/* What a node's spec says of contexts becomes rows of this sandbox, in place of what it has; env: their environments too. */
+int cop_node_restore_contexts(struct cop_sandbox *sb, const struct cop_node_row *node, bool env, struct cop_error *err);
 json_t *cop_node_view(const struct cop_node_row *row);
-/* Deletes the node and those of its ancestors that nothing needs any more and nobody named. */
+/* Deletes the node when nothing needs it and nobody named it, and then those of its ancestors that only served it. */
 void cop_node_release(struct cop_engine *e, const char *id);
-/* The same for all nodes that were made from this sandbox, which has ended. */
-void cop_nodes_release_of(struct cop_engine *e, const char *sandbox_id);
+/* The same for all nodes that were made from this sandbox, which has ended, and those below it. */
+void cop_nodes_release_of(struct cop_engine *e, const char *sandbox_id, const char *layers);
 /* A suspend was cut off by the end of the daemon: the row of its node, if the keeper completed it (N1). */
 int cop_node_recover(struct cop_engine *e, const char *id, struct cop_node_row **ret, struct cop_error *err);
 /* At start: folders without a row (N2). */
@@ -49,5 +59,12 @@ void cop_nodes_sweep(struct cop_engine *e);
 
 /* Wakes a suspended sandbox; joins a waking under way.  Waiters of the sandbox are served in the end. */
 void cop_sandbox_wake(struct cop_sandbox *sb);
+/* The parts that travel.c shares.  sleep_new: the object of a transition; resume_head: begins to thaw row->node_id, with no keeper left. */
+int cop_sandbox_sleep_new(struct cop_sandbox *sb, struct cop_error *err);
+void cop_sandbox_resume_head(struct cop_sandbox *sb);
+/* A cop_sandbox_fn: answers the cop_op that is its userdata with how it was resumed. */
+void cop_sandbox_answer_resumed(struct cop_sandbox *sb, const struct cop_error *err, void *userdata);
+/* /run/coppice/generation inside: programs can watch it to learn that they were thawed. */
+void cop_sandbox_write_generation(struct cop_sandbox *sb);
 /* After a daemon's restart: a row that is suspended, or was in the middle of a transition. */
 void cop_sandbox_adopt_sleeping(struct cop_sandbox *sb, const char *state);

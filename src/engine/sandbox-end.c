@@ -102,8 +102,11 @@ static void finish(struct cop_sandbox *sb)
         char image_id[COP_ID_MAX];
         snprintf(image_id, sizeof(image_id), "%s", sb->row->image_id);
         answer_enders(sb, view);
-        cop_nodes_release_of(e, sb->id);
+        char id[COP_ID_MAX], *layers = TAKE_PTR(sb->row->layers);
+        snprintf(id, sizeof(id), "%s", sb->id);
         cop_sandbox_drop(sb);
+        cop_nodes_release_of(e, id, layers);
+        free(layers);
         cop_image_release(e, image_id);
         if (++e->ends_since_prune >= PRUNE_EVERY)
                 cop_engine_prune(e);
@@ -211,6 +214,8 @@ void cop_sandbox_end(struct cop_sandbox *sb, const char *reason, struct cop_op *
                 cop_log_warning("sandbox %s: %s", sb->id, err.message);
         cop_error_set(&err, ESHUTDOWN, COP_ERR_sandbox_ended, "sandbox %s has ended (%s)", sb->id, reason);
         cop_sandbox_start_abort(sb, &err);
+        cop_sandbox_sleep_abort(sb, &err);
+        cop_node_makings_abort(sb, &err);
         cop_sandbox_answer_waiters(sb, &err);
         cop_contexts_end(sb, reason);
         cop_commands_end(sb, reason);

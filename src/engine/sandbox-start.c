@@ -39,7 +39,7 @@ struct cop_sandbox_start {
 
 /* -- parameters -> row --------------------------------------------------------------------------------------------- */
 
-static int get_limits(const struct cop_sandbox_params *p, struct cop_sandbox_limits *ret, struct cop_error *err)
+static int get_own_limits(const struct cop_sandbox_params *p, struct cop_sandbox_limits *ret, struct cop_error *err)
 {
         struct rlimit files = {.rlim_max = NOFILE_DEFAULT};
 
@@ -57,6 +57,49 @@ static int get_limits(const struct cop_sandbox_params *p, struct cop_sandbox_lim
         return cop_limits_check(ret, err);
 }
 
+/* What a caller leaves open is as it was in the sandbox that the node is of. */
+static int get_limits(const struct cop_sandbox_params *p, const struct cop_node_row *node, struct cop_sandbox_limits *ret, struct cop_error *err)
+{
+        _cleanup_json_ json_t *spec = node ? json_loads(node->spec, 0, NULL) : NULL;
+        json_t *limits = json_object_get(spec, "limits");
+        struct cop_sandbox_params full = *p;
+
+        if (limits) {
+                _cleanup_free_ char *text = json_dumps(limits, JSON_COMPACT);
+                struct cop_sandbox_limits was;
+                cop_limits_from_json(text, &was);
+                full.memory = p->memory ? p->memory : was.memory;
+                full.cpu_milli = p->cpu_milli ? p->cpu_milli : was.cpu_milli;
+                full.pids = p->pids ? p->pids : was.pids;
+                full.nofile = p->nofile ? p->nofile : was.nofile;
+        }
+        return get_own_limits(&full, ret, err);
+}
+
+/* The policy of the source, but for what makes it stay; its environment only when it was asked for. */
+static int inherit(const struct cop_sandbox_params *p, const struct cop_node_row *node, struct cop_sandbox_row *row, struct cop_error *err)
+{
+        _cleanup_json_ json_t *spec = json_loads(node->spec, 0, NULL);
+        json_t *policy = json_object_get(spec, "policy"), *env = json_object_get(spec, "env");
+        char *text = NULL;
+
+        memcpy(row->origin_node, node->id, sizeof(row->origin_node));
+        if (!p->policy && json_object_size(policy) > 0) {
+                json_object_del(policy, "persistent");
+                row->policy = json_dumps(policy, JSON_COMPACT);
+        }
+        if (!p->inherit_env || json_object_size(env) == 0)
+                return 0;
+        if (p->env)
+                json_object_update(env, p->env);
+        int r = cop_env_to_json(env, &text, err);
+        if (r == 0) {
+                free(row->env);
+                row->env = text;
+        }
+        return r;
+}
+
 static char *copy_text(json_t *object, const char *key)
 {
         const char *text = json_string_value(json_object_get(object, key));
@@ -64,19 +107,21 @@ static char *copy_text(json_t *object, const char *key)
         return text ? strdup(text) : NULL;
 }
 
-static int check_params(struct cop_engine *e, const struct cop_sandbox_params *p, struct cop_sandbox_row *row,
-                        struct cop_sandbox_limits *ret_limits, struct cop_error *err)
+static int check_params(struct cop_engine *e, const struct cop_sandbox_params *p, const struct cop_node_row *node,
+                        struct cop_sandbox_row *row, struct cop_sandbox_limits *ret_limits, struct cop_error *err)
 {
         int r = p->name ? cop_sandbox_check_name(e, p->name, NULL, err) : 0;
 
         if (r == 0)
-                r = get_limits(p, ret_limits, err);
+                r = get_limits(p, node, ret_limits, err);
         if (r == 0)
                 r = cop_labels_to_json(p->labels, "labels", &row->labels, err);
         if (r == 0)
                 r = cop_metadata_to_json(p->metadata, &row->metadata, err);
         if (r == 0)
                 r = cop_env_to_json(p->env, &row->env, err);
+        if (r == 0 && p->policy)
+                r = cop_policy_to_json(NULL, p->policy, &row->policy, err);
         return r;
 }
 
@@ -87,7 +132,7 @@ static int fill_row(struct cop_engine *e, const struct cop_sandbox_params *p, co
         _cleanup_json_ json_t *defaults = NULL;
         struct cop_sandbox_limits limits;
 
-        int r = check_params(e, p, row, &limits, err);
+        int r = check_params(e, p, node, row, &limits, err);
         if (r < 0)
                 return r;
         const char *image_ref = node ? node->image_id : p->image ? p->image : "code-interpreter";
@@ -101,6 +146,8 @@ static int fill_row(struct cop_engine *e, const struct cop_sandbox_params *p, co
         row->user = copy_text(defaults, "user");
         row->workdir = copy_text(defaults, "workdir");
         row->boot_id = strdup(e->boot_id);
+        if (node && (r = inherit(p, node, row, err)) < 0)
+                return r;
         if (node) {
                 memcpy(row->node_id, node->id, sizeof(row->node_id));
                 row->layers = strdup(node->layers);
@@ -160,6 +207,17 @@ int cop_sandbox_make_folders(struct cop_sandbox *sb, struct cop_error *err)
                         return r;
         }
         return cop_sandbox_open_folders(sb, err);
+}
+
+/* Written by the host, so that nobody inside can change it; it tells one thaw from another. */
+void cop_sandbox_write_generation(struct cop_sandbox *sb)
+{
+        char text[160];
+
+        int n = snprintf(text, sizeof(text), "{\"sandbox_id\": \"%s\", \"node_id\": \"%s\", \"at\": %llu}\n", sb->id, sb->row->node_id,
+                         (unsigned long long)cop_now(CLOCK_REALTIME));
+        if (sb->ipc_fd >= 0)
+                cop_write_file_atomic(sb->ipc_fd, "generation", text, (size_t)n, 0444, NULL);
 }
 
 /* -- the keeper ---------------------------------------------------------------------------------------------------- */
@@ -248,6 +306,7 @@ static void on_started(struct cop_msg *reply, const struct cop_error *err, void 
         }
         snprintf(sb->row->state, sizeof(sb->row->state), "running");
         struct cop_sandbox_start *start = TAKE_PTR(sb->start);
+        cop_sandbox_write_generation(sb);
         cop_engine_event(sb->engine, "sandbox.started", sb->id, NULL);
         if (start->thaw_node) { /* its kernels run already: they are connected as after a daemon's restart */
                 cop_sandbox_when_running(sb->engine, sb->id, answer_created, start->op);
@@ -414,7 +473,8 @@ static int begin(struct cop_engine *e, const struct cop_sandbox_params *p, struc
         }
         if (node && strcmp(node->kind, "memory") == 0) {
                 sb->start->thaw_node = strdup(node->id);
-                r = cop_node_restore_contexts(sb, node, err);
+                sb->reseed = !p->no_reseed;
+                r = cop_node_restore_contexts(sb, node, p->inherit_env, err);
                 if (r < 0) {
                         cop_sandbox_drop(sb);
                         cop_store_sandbox_delete(e->store, id, NULL);

@@ -43,8 +43,20 @@ static void set_json(json_t *object, const char *key, const char *text)
         json_object_set_new(object, key, value ? value : json_object());
 }
 
+/* What it was made from; the node may be gone. */
+static json_t *origin_view(struct cop_engine *e, const char *id)
+{
+        _cleanup_(cop_node_row_freep) struct cop_node_row *node = NULL;
+
+        if (cop_store_node_get(e->store, id, &node, NULL) < 0)
+                return json_pack("{s:s}", "node_id", id);
+        json_t *v = json_pack("{s:s, s:s}", "node_id", id, "sandbox_id", node->sandbox_id);
+        set_text(v, "snapshot", node->name);
+        return v;
+}
+
 /* A setter that runs out of memory leaves its field away; only the object itself is looked at. */
-static json_t *view(const struct cop_sandbox_row *row, const char *state)
+static json_t *view(struct cop_engine *e, const struct cop_sandbox_row *row, const char *state)
 {
         json_t *v = json_pack("{s:s, s:s, s:{s:s, s:s*}}", "id", row->id, "state", state, "image", "id", row->image_id,
                               "name", row->image_name);
@@ -69,6 +81,11 @@ static json_t *view(const struct cop_sandbox_row *row, const char *state)
         json_object_set_new(v, "generation", json_integer((json_int_t)row->generation));
         if (row->node_id[0])
                 json_object_set_new(v, "node_id", json_string(row->node_id));
+        if (row->origin_node[0])
+                json_object_set_new(v, "origin", origin_view(e, row->origin_node));
+        struct cop_policy policy;
+        cop_policy_from_json(row->policy, &policy);
+        json_object_set_new(v, "policy", cop_policy_view(&policy));
         if (row->start_time)
                 json_object_set_new(v, "start_ms", json_real((double)row->start_time / USEC_PER_MSEC));
         return v;
@@ -76,18 +93,19 @@ static json_t *view(const struct cop_sandbox_row *row, const char *state)
 
 json_t *cop_sandbox_view(struct cop_sandbox *sb)
 {
-        json_t *v = view(sb->row, state_name(sb));
+        json_t *v = view(sb->engine, sb->row, state_name(sb));
 
         if (v) {
                 json_t *contexts = cop_contexts_view(sb);
                 json_object_set_new(v, "contexts", contexts ? contexts : json_array());
+                cop_policy_add_times(sb, v);
         }
         return v;
 }
 
 json_t *cop_sandbox_row_view(struct cop_engine *e, const struct cop_sandbox_row *row)
 {
-        json_t *v = view(row, row->state);
+        json_t *v = view(e, row, row->state);
 
         if (v)
                 json_object_set_new(v, "contexts", json_array());

@@ -29,6 +29,8 @@ int cop_sandbox_new(struct cop_engine *e, struct cop_sandbox_row *row, struct co
         *sb = (struct cop_sandbox){
                 .engine = e, .state = COP_SANDBOX_STARTING, .row = row, .ipc_fd = -EBADF, .logs_fd = -EBADF};
         snprintf(sb->id, sizeof(sb->id), "%s", row->id);
+        cop_policy_from_json(row->policy, &sb->policy);
+        sb->last_activity = row->last_activity_at;
         int r = cop_path_format(sb->dir, sizeof(sb->dir), "%s/sandboxes/%s", e->home, row->id);
         if (r < 0)
                 cop_error_errno(err, r, "%s", e->home);
@@ -55,6 +57,8 @@ void cop_sandbox_drop(struct cop_sandbox *sb)
         cop_sandbox_end_drop(sb);
         cop_sandbox_start_drop(sb);
         cop_sandbox_sleep_drop(sb);
+        cop_checkpoint_drop(sb);
+        cop_node_makings_drop(sb);
         while (sb->waiters) {
                 struct cop_sandbox_waiter *w = sb->waiters;
                 sb->waiters = w->next;
@@ -104,6 +108,10 @@ static void on_event(struct cop_msg *event, void *userdata)
         struct cop_sandbox *sb = userdata;
         _cleanup_free_ char *reason = NULL;
 
+        if (event->type == COP_WIRE_EVENT_TAKEN) {
+                cop_node_taken(sb);
+                return;
+        }
         /* A tree that is frozen for a suspend ends with it: its processes are not over.  What ended of itself until then is in the
          * node, and told when that is thawed. */
         if (sb->state == COP_SANDBOX_SUSPENDING && sb->row->pending_node[0] && event->type != COP_WIRE_EVENT_ENDED)
@@ -126,6 +134,10 @@ static void on_lost(const struct cop_error *err, void *userdata)
         struct cop_sandbox *sb = userdata;
 
         cop_log_debug("keeper of %s: %s", sb->id, err->message);
+        if (sb->thawing) {
+                cop_sandbox_thaw_failed(sb, err);
+                return;
+        }
         cop_sandbox_end(sb, "keeper_died", NULL);
 }
 
@@ -207,13 +219,32 @@ void cop_sandbox_when_running(struct cop_engine *e, const char *ref, cop_sandbox
                 cop_sandbox_wake(sb);
 }
 
+static void wait_again(struct cop_sandbox *sb, struct cop_sandbox_waiter *list)
+{
+        struct cop_sandbox_waiter **end = &list;
+
+        while (*end)
+                end = &(*end)->next;
+        *end = sb->waiters;
+        sb->waiters = list;
+        if (sb->state == COP_SANDBOX_SUSPENDED)
+                cop_sandbox_wake(sb);
+}
+
 void cop_sandbox_answer_waiters(struct cop_sandbox *sb, const struct cop_error *err)
 {
         struct cop_sandbox_waiter *list = TAKE_PTR(sb->waiters);
         struct cop_error ended;
 
+        if (!err)
+                sb->last_activity = cop_now(CLOCK_REALTIME);
+
         while (list) {
                 struct cop_sandbox_waiter *w = list;
+                if (!err && sb->state > COP_SANDBOX_RUNNING && sb->state < COP_SANDBOX_ENDING) {
+                        wait_again(sb, list); /* an earlier one sent it to sleep, or back */
+                        return;
+                }
                 list = w->next;
                 /* An earlier one may have ended the sandbox. */
                 if (!err && sb->state != COP_SANDBOX_RUNNING) {
@@ -229,8 +260,8 @@ void cop_sandbox_now_running(struct cop_sandbox *sb)
 {
         sb->state = COP_SANDBOX_RUNNING;
         sb->last_activity = cop_now(CLOCK_REALTIME);
-        if (sb->row->expires_at)
-                cop_policy_changed(sb->engine);
+        sb->thawing = false;
+        cop_policy_changed(sb->engine);
         cop_sandbox_answer_waiters(sb, NULL);
 }
 
@@ -430,7 +461,8 @@ static int patch_row(struct cop_sandbox *sb, json_t *patch, struct cop_sandbox_r
                      struct cop_error *err)
 {
         json_t *name = json_object_get(patch, "name"), *labels = json_object_get(patch, "labels");
-        json_t *metadata = json_object_get(patch, "metadata"), *ttl = json_object_get(patch, "ttl_seconds");
+        json_t *metadata = json_object_get(patch, "metadata"), *ttl = json_object_get(patch, "ttl_seconds"),
+               *policy = json_object_get(patch, "policy");
         struct cop_sandbox_limits limits;
         char *text = NULL;
         int r = 0;
@@ -453,6 +485,11 @@ static int patch_row(struct cop_sandbox *sb, json_t *patch, struct cop_sandbox_r
                 r = cop_metadata_to_json(metadata, &text, err);
                 if (r == 0)
                         r = set_text(&row->metadata, text, err);
+        }
+        if (r == 0 && json_is_object(policy)) {
+                r = cop_policy_to_json(row->policy, policy, &text, err);
+                if (r == 0)
+                        r = set_text(&row->policy, text, err);
         }
         if (r == 0 && json_is_number(ttl)) {
                 row->ttl = (usec_t)(json_number_value(ttl) * USEC_PER_SEC);
@@ -480,6 +517,7 @@ static int apply_patch(struct cop_sandbox *sb, json_t *patch, struct cop_error *
         sb->name = name;
         cop_sandbox_row_free(sb->row);
         sb->row = TAKE_PTR(row);
+        cop_policy_from_json(sb->row->policy, &sb->policy);
         cop_policy_changed(sb->engine);
         return 0;
 }

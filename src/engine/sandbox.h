@@ -89,12 +89,46 @@ void cop_trash_add(struct cop_engine *e, const char *path);
 /* -- policy.c ------------------------------------------------------------------------------------------------------ */
 
 int cop_policy_new(struct cop_engine *e, struct cop_error *err);
-void cop_policy_changed(struct cop_engine *e); /* an expires_at changed */
+void cop_policy_changed(struct cop_engine *e); /* an expires_at or an idle time changed */
+/* Checks and completes a policy object of a caller on top of what was asked for before (old, may be NULL): text for the row. */
+int cop_policy_to_json(const char *old, json_t *object, char **ret, struct cop_error *err);
+void cop_policy_from_json(const char *text, struct cop_policy *ret); /* what it leaves out has its default */
+json_t *cop_policy_view(const struct cop_policy *p);
+/* last_activity_at, idle_at, retained_until, warning. */
+void cop_policy_add_times(struct cop_sandbox *sb, json_t *view);
 void cop_policy_purge(struct cop_engine *e);   /* something was marked for cop_store_purge_step */
+
+/* -- checkpoint.c -------------------------------------------------------------------------------------------------- */
+
+/* A cell begins, after the state before it was named; "" = none. */
+void cop_checkpoint_cell_begins(struct cop_sandbox *sb, char before[static COP_ID_MAX]);
+/* The reply was sent.  before: as told when it began; failed: it died or hit its limit. */
+void cop_checkpoint_cell_ended(struct cop_sandbox *sb, const char *before, bool failed);
+/* before_cell: true when the next cell has to wait for a node. */
+bool cop_checkpoint_first(struct cop_sandbox *sb);
+void cop_checkpoint_drop(struct cop_sandbox *sb);
+/* The state of this node is the present one (taken, thawed), or is not after all (failed). */
+void cop_checkpoint_is_at(struct cop_sandbox *sb, const char *node);
+void cop_checkpoint_is_not_at(struct cop_sandbox *sb, const char *node);
+unsigned cop_checkpoint_next_ordinal(struct cop_sandbox *sb);
+/* Deletes what the policy does not keep. */
+void cop_checkpoint_thin(struct cop_sandbox *sb);
 
 /* -- sleep.c ------------------------------------------------------------------------------------------------------- */
 
+/* What keeps it awake: its description, or NULL. */
+const char *cop_sandbox_busy_with(struct cop_sandbox *sb);
+bool cop_sandbox_busy_with_cells(struct cop_sandbox *sb);   /* a cell runs or waits, or a kernel is on its way */
+bool cop_sandbox_busy_with_running(const struct cop_sandbox *sb); /* a cell runs */
+/* Suspends one that has been idle; a request that comes before it is frozen wins. */
+void cop_sandbox_suspend_idle(struct cop_sandbox *sb);
+/* Back to a node whatever its kernels are doing; logged, nobody waits. */
+void cop_sandbox_restore(struct cop_sandbox *sb, const char *node);
+/* The keeper was lost while it was being thawed: it sleeps again. */
+void cop_sandbox_thaw_failed(struct cop_sandbox *sb, const struct cop_error *err);
+
 void cop_sandbox_sleep_drop(struct cop_sandbox *sb);
+void cop_sandbox_sleep_abort(struct cop_sandbox *sb, const struct cop_error *err); /* it ends: tells who waits for its sleep */
 
 /* -- adopt.c ------------------------------------------------------------------------------------------------------- */
 

@@ -11,8 +11,6 @@
  * Resume makes fresh folders and a new keeper, which thaws the node; kernels and commands are then connected as after a restart of
  * the daemon (adopt.c).  When memory cannot be had back (another CPU or kernel, a damaged image) the sandbox boots cold from the same
  * node's files, says so in memoryRestored and resumeReason, and each context tells it with its next cell.
- *
- * goto ends the present tree and resumes another node of the same sandbox in its place.
  */
 #include "engine/node.h"
 
@@ -35,6 +33,7 @@ struct cop_sandbox_sleep {
         struct cop_source *timer; /* owned */
         usec_t begun;             /* CLOCK_MONOTONIC */
         bool cold;                /* memory was given up: resume_reason says why */
+        bool idle;                /* nobody asked for this suspend: whoever comes wins */
 };
 
 /* -- the object of a transition ---------------------------------------------------------------------------------------------- */
@@ -54,7 +53,7 @@ void cop_sandbox_sleep_drop(struct cop_sandbox *sb)
         free(sleep);
 }
 
-static int sleep_new(struct cop_sandbox *sb, struct cop_error *err)
+int cop_sandbox_sleep_new(struct cop_sandbox *sb, struct cop_error *err)
 {
         sb->sleep = calloc(1, sizeof(*sb->sleep));
         if (!sb->sleep)
@@ -88,6 +87,14 @@ static void answer_sleepers(struct cop_sandbox *sb, const struct cop_error *err)
                 cop_op_done(s->op, err ? NULL : cop_sandbox_view(sb), err);
                 free(s);
         }
+}
+
+void cop_sandbox_sleep_abort(struct cop_sandbox *sb, const struct cop_error *err)
+{
+        if (!sb->sleep)
+                return;
+        sb->sleep->timer = cop_source_free(sb->sleep->timer);
+        answer_sleepers(sb, err);
 }
 
 static void set_state(struct cop_sandbox *sb, enum cop_sandbox_state state, const char *name)
@@ -131,9 +138,19 @@ static void asleep_again(struct cop_sandbox *sb, const struct cop_error *err)
         sb->keeper = cop_keeper_free(sb->keeper);
         sb->row->pending_node[0] = '\0';
         cop_sandbox_sleep_drop(sb);
+        sb->thawing = sb->require_memory = false;
         set_state(sb, COP_SANDBOX_SUSPENDED, "suspended");
+        cop_policy_changed(sb->engine);
         cop_error_wrap(&error, 0, "sandbox %s could not be resumed; its state is kept", sb->id);
         cop_sandbox_answer_waiters(sb, &error);
+}
+
+void cop_sandbox_thaw_failed(struct cop_sandbox *sb, const struct cop_error *err)
+{
+        cop_log_warning("sandbox %s was lost while it was resumed and sleeps again: %s", sb->id, err->message);
+        cop_contexts_detach(sb);
+        cop_commands_detach(sb);
+        asleep_again(sb, err);
 }
 
 /* The kernels of a cold boot are new ones: each context says so with its next cell. */
@@ -183,6 +200,8 @@ static void on_booted(struct cop_msg *reply, const struct cop_error *err, void *
                 boot(sb);
                 return;
         }
+        cop_sandbox_write_generation(sb);
+        sb->require_memory = false;
         sb->memory_restored = !sb->sleep->cold;
         if (sb->sleep->cold)
                 lose_memory(sb);
@@ -218,12 +237,15 @@ static void boot(struct cop_sandbox *sb)
                 asleep_again(sb, &err);
 }
 
-static void begin_boot(struct cop_sandbox *sb)
+void cop_sandbox_resume_head(struct cop_sandbox *sb)
 {
         sb->resume_reason[0] = '\0';
         sb->resume_message[0] = '\0';
         snprintf(sb->row->boot_id, strlen(sb->row->boot_id) + 1, "%s", sb->engine->boot_id);
         memcpy(sb->row->pending_node, sb->row->node_id, sizeof(sb->row->pending_node));
+        sb->thawing = true;
+        sb->held = false;
+        cop_checkpoint_is_at(sb, sb->row->node_id);
         set_state(sb, COP_SANDBOX_RESUMING, "resuming");
         boot(sb);
 }
@@ -234,19 +256,14 @@ void cop_sandbox_wake(struct cop_sandbox *sb)
 
         if (sb->state != COP_SANDBOX_SUSPENDED)
                 return;
-        if (sleep_new(sb, &err) < 0) {
+        if (cop_sandbox_sleep_new(sb, &err) < 0) {
                 cop_sandbox_answer_waiters(sb, &err);
                 return;
         }
-        begin_boot(sb);
+        cop_sandbox_resume_head(sb);
 }
 
-struct resume {
-        struct cop_engine *engine;
-        struct cop_op *op;
-};
-
-static void on_resumed(struct cop_sandbox *sb, const struct cop_error *err, void *userdata)
+void cop_sandbox_answer_resumed(struct cop_sandbox *sb, const struct cop_error *err, void *userdata)
 {
         json_t *view = sb ? cop_sandbox_view(sb) : NULL;
 
@@ -275,23 +292,42 @@ void cop_sandbox_resume(struct cop_engine *e, const char *ref, bool require_memo
                 sb->require_memory = require_memory;
         if (sb && sb->state == COP_SANDBOX_RUNNING)
                 sb->memory_restored = true; /* it never lost it */
-        cop_sandbox_when_running(e, ref, on_resumed, op);
+        cop_sandbox_when_running(e, ref, cop_sandbox_answer_resumed, op);
         if (ret_op)
                 *ret_op = cop_op_find(e, serial);
 }
 
 /* -- suspend ----------------------------------------------------------------------------------------------------------------------- */
 
-/* What holds a suspend up: its description, or NULL. */
-static const char *busy_with(struct cop_sandbox *sb)
+static const char *busy_kernels(const struct cop_sandbox *sb)
 {
         for (struct cop_context *c = sb->contexts; c; c = c->next) {
                 if (c->running || c->queue_head)
                         return "a cell is running";
-                if (c->removing || c->call || c->waiting || (c->kernel && !cop_kernel_is_ready(c->kernel)))
+                if (c->removing || c->call || c->waiting || c->prepare || (c->kernel && !cop_kernel_is_ready(c->kernel)))
                         return "a kernel is being started or ended";
         }
-        return cop_commands_attached(sb) ? "a command is attached" : NULL;
+        return NULL;
+}
+
+const char *cop_sandbox_busy_with(struct cop_sandbox *sb)
+{
+        const char *busy = busy_kernels(sb);
+
+        return busy ? busy : cop_commands_attached(sb) ? "a command is attached" : NULL;
+}
+
+bool cop_sandbox_busy_with_cells(struct cop_sandbox *sb)
+{
+        return busy_kernels(sb) != NULL;
+}
+
+bool cop_sandbox_busy_with_running(const struct cop_sandbox *sb)
+{
+        for (const struct cop_context *c = sb->contexts; c; c = c->next)
+                if (c->running)
+                        return true;
+        return false;
 }
 
 static void awake_again(struct cop_sandbox *sb, const struct cop_error *err)
@@ -300,6 +336,12 @@ static void awake_again(struct cop_sandbox *sb, const struct cop_error *err)
 
         sb->row->pending_node[0] = '\0';
         cop_error_wrap(&error, 0, "sandbox %s could not be suspended and runs on", sb->id);
+        if (sb->sleep->idle) { /* it is tried again an idle time later, not at once */
+                _cleanup_json_ json_t *detail = json_pack("{s:s, s:s}", "code", cop_err_code_name(err->code), "message", err->message);
+                cop_engine_event(sb->engine, "suspend.failed", sb->id, detail);
+        }
+        sb->last_activity = cop_now(CLOCK_REALTIME);
+        cop_policy_changed(sb->engine);
         answer_sleepers(sb, &error);
         cop_sandbox_sleep_drop(sb);
         set_state(sb, COP_SANDBOX_RUNNING, "running");
@@ -323,7 +365,9 @@ static void on_frozen(struct cop_node_row *row, const struct cop_error *err, voi
         }
         sb->keeper = cop_keeper_free(sb->keeper);
         sb->state = COP_SANDBOX_SUSPENDED;
+        sb->held = false;
         discard_folders(sb);
+        cop_policy_changed(sb->engine);
         _cleanup_json_ json_t *detail = json_pack("{s:s, s:f}", "node_id", row->id, "duration_ms", (double)row->duration / 1000);
         cop_engine_event(sb->engine, "sandbox.suspended", sb->id, detail);
         answer_sleepers(sb, NULL);
@@ -332,12 +376,26 @@ static void on_frozen(struct cop_node_row *row, const struct cop_error *err, voi
                 cop_sandbox_wake(sb);
 }
 
+/* A request came in the same instant as the decision: it wins, and nothing has happened. */
+static void give_up_idle(struct cop_sandbox *sb)
+{
+        cop_sandbox_sleep_drop(sb);
+        set_state(sb, COP_SANDBOX_RUNNING, "running");
+        sb->last_activity = cop_now(CLOCK_REALTIME);
+        cop_policy_changed(sb->engine);
+        cop_sandbox_answer_waiters(sb, NULL);
+}
+
 static void look_for_quiet(struct cop_source *s, usec_t now, void *userdata)
 {
         struct cop_sandbox *sb = userdata;
-        const char *busy = busy_with(sb);
+        const char *busy = cop_sandbox_busy_with(sb);
         struct cop_error err;
 
+        if (sb->sleep->idle && (busy || sb->waiters)) {
+                give_up_idle(sb);
+                return;
+        }
         if (busy && now - sb->sleep->begun < QUIET_MAX) {
                 cop_source_set_time(sb->sleep->timer, cop_usec_add(now, QUIET_LOOK));
                 return;
@@ -353,22 +411,35 @@ static void look_for_quiet(struct cop_source *s, usec_t now, void *userdata)
                 cop_contexts_detach(sb); /* their rows are what wakes up */
 }
 
+/* op NULL: nobody waits for it. */
 static void begin_suspend(struct cop_sandbox *sb, struct cop_op *op)
 {
         struct cop_error err;
 
         if (sb->state == COP_SANDBOX_SUSPENDING) {
+                sb->sleep->idle = false;
                 add_sleeper(sb, op);
                 return;
         }
-        if (sleep_new(sb, &err) < 0 ||
+        if (cop_sandbox_sleep_new(sb, &err) < 0 ||
             cop_loop_add_timer(sb->engine->loop, 0, look_for_quiet, sb, &sb->sleep->timer, &err) < 0) {
                 cop_sandbox_sleep_drop(sb);
                 cop_op_done(op, NULL, &err);
                 return;
         }
-        add_sleeper(sb, op);
+        if (op)
+                add_sleeper(sb, op);
+        sb->row->last_activity_at = sb->last_activity;
         set_state(sb, COP_SANDBOX_SUSPENDING, "suspending");
+}
+
+void cop_sandbox_suspend_idle(struct cop_sandbox *sb)
+{
+        if (sb->state != COP_SANDBOX_RUNNING)
+                return;
+        begin_suspend(sb, NULL);
+        if (sb->sleep)
+                sb->sleep->idle = true;
 }
 
 static void on_suspend_possible(struct cop_sandbox *sb, const struct cop_error *err, void *userdata)
@@ -397,149 +468,6 @@ void cop_sandbox_suspend(struct cop_engine *e, const char *ref, struct cop_op_to
                 cop_sandbox_when_running(e, ref, on_suspend_possible, op);
         if (ret_op)
                 *ret_op = cop_op_find(e, serial);
-}
-
-/* -- goto, undo ------------------------------------------------------------------------------------------------------------------- */
-
-struct travel {
-        struct cop_engine *engine;
-        struct cop_op *op;
-        char *node;     /* owned; id or name, or NULL for undo */
-        unsigned steps; /* undo */
-        struct cop_node_row *target; /* owned */
-        char sandbox_id[COP_ID_MAX];
-};
-
-static void travel_free(struct travel *t)
-{
-        cop_node_row_free(t->target);
-        free(t->node);
-        free(t);
-}
-
-static void travel_failed(struct travel *t, const struct cop_error *err)
-{
-        cop_op_done(t->op, NULL, err);
-        travel_free(t);
-}
-
-/* The state before the last `steps` cells: back along the parents of the head, a step whenever the last cell differs. */
-static int find_before(struct cop_sandbox *sb, unsigned steps, struct cop_node_row **ret, struct cop_error *err)
-{
-        _cleanup_(cop_cell_rows_freep) struct cop_cell_row **cells = NULL;
-        struct cop_cell_filter f = {.sandbox_id = sb->id, .limit = 1};
-        char cell[COP_STORE_ID_MAX] = "", node[COP_STORE_ID_MAX];
-
-        if (cop_store_cell_list(sb->engine->store, &f, &cells, NULL) == 0 && cells[0])
-                memcpy(cell, cells[0]->id, sizeof(cell));
-        snprintf(node, sizeof(node), "%s", sb->row->node_id);
-        while (node[0]) {
-                struct cop_node_row *row;
-                int r = cop_store_node_get(sb->engine->store, node, &row, err);
-                if (r < 0)
-                        return r;
-                if (strcmp(row->cell_id, cell) != 0) {
-                        memcpy(cell, row->cell_id, sizeof(cell));
-                        steps--;
-                }
-                if (steps == 0) {
-                        *ret = row;
-                        return 0;
-                }
-                memcpy(node, row->parent_id, sizeof(node));
-                cop_node_row_free(row);
-        }
-        return cop_error_set(err, ENOENT, COP_ERR_node_not_found,
-                             "sandbox %s has no saved state that far back; `coppice log %s` shows those it has", sb->id, sb->id);
-}
-
-static void on_stopped_for_travel(struct cop_msg *reply, const struct cop_error *stop_error, void *userdata)
-{
-        struct travel *t = userdata;
-        struct cop_sandbox *sb = cop_sandbox_by_id(t->engine, t->sandbox_id);
-        struct cop_error err;
-
-        if (!sb || sb->state != COP_SANDBOX_RESUMING) {
-                cop_error_set(&err, ESHUTDOWN, COP_ERR_sandbox_ended, "sandbox %s has ended", t->sandbox_id);
-                travel_failed(t, &err);
-                return;
-        }
-        if (stop_error)
-                cop_keeper_kill(sb->keeper);
-        sb->keeper = cop_keeper_free(sb->keeper);
-        char *layers = strdup(t->target->layers);
-        if (layers) {
-                free(sb->row->layers);
-                sb->row->layers = layers;
-        }
-        memcpy(sb->row->node_id, t->target->id, sizeof(sb->row->node_id));
-        if (cop_node_restore_contexts(sb, t->target, &err) < 0)
-                cop_log_warning("sandbox %s: %s", sb->id, err.message);
-        cop_sandbox_when_running(t->engine, sb->id, on_resumed, t->op);
-        travel_free(t);
-        begin_boot(sb);
-}
-
-static void begin_travel(struct cop_sandbox *sb, const struct cop_error *running_error, void *userdata)
-{
-        struct travel *t = userdata;
-        struct cop_error err;
-        struct cop_msg m;
-
-        if (!sb) {
-                travel_failed(t, running_error);
-                return;
-        }
-        const char *busy = busy_with(sb);
-        int r = busy ? cop_error_set(&err, EBUSY, COP_ERR_invalid_state, "%s in sandbox %s; interrupt or await it", busy, sb->id) : 0;
-        if (r == 0)
-                r = t->node ? cop_store_node_get(t->engine->store, t->node, &t->target, &err) : find_before(sb, t->steps, &t->target, &err);
-        if (r == 0 && strcmp(t->target->image_id, sb->row->image_id) != 0)
-                r = cop_error_set(&err, EINVAL, COP_ERR_invalid_state, "node %s is of another image than sandbox %s", t->target->id, sb->id);
-        if (r == 0)
-                r = sleep_new(sb, &err);
-        if (r < 0) {
-                travel_failed(t, &err);
-                return;
-        }
-        snprintf(t->sandbox_id, sizeof(t->sandbox_id), "%s", sb->id);
-        sb->state = COP_SANDBOX_RESUMING;
-        cop_commands_end(sb, "undone");
-        cop_contexts_detach(sb);
-        cop_msg_init(&m, COP_WIRE_STOP, 0);
-        cop_msg_add_u64(&m, COP_TAG_TIMEOUT, 0);
-        cop_keeper_call(sb->keeper, &m, STOP_DEADLINE, on_stopped_for_travel, t);
-}
-
-static void travel(struct cop_engine *e, const char *ref, const char *node, unsigned steps, struct cop_op_to to, struct cop_op **ret_op)
-{
-        struct travel *t = calloc(1, sizeof(*t));
-
-        if (ret_op)
-                *ret_op = NULL;
-        if (!t || !(t->op = cop_op_new(e, to, NULL, NULL))) {
-                if (!t)
-                        cop_answer(to, NULL, NULL);
-                free(t);
-                return;
-        }
-        t->engine = e;
-        t->node = node ? strdup(node) : NULL;
-        t->steps = steps;
-        uint64_t serial = cop_op_serial(t->op);
-        cop_sandbox_when_running(e, ref, begin_travel, t);
-        if (ret_op)
-                *ret_op = cop_op_find(e, serial);
-}
-
-void cop_sandbox_goto(struct cop_engine *e, const char *ref, const char *node, struct cop_op_to to, struct cop_op **ret_op)
-{
-        travel(e, ref, node, 0, to, ret_op);
-}
-
-void cop_sandbox_undo(struct cop_engine *e, const char *ref, unsigned steps, struct cop_op_to to, struct cop_op **ret_op)
-{
-        travel(e, ref, NULL, steps, to, ret_op);
 }
 
 /* -- after a daemon's restart ------------------------------------------------------------------------------------------------------ */

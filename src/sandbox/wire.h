@@ -43,6 +43,8 @@ enum cop_wire_type {
         COP_WIRE_EVENT_EOF, /* KEY, LOG_SIZE: no process holds the output pipes any more (may come long after EXIT) */
         COP_WIRE_EVENT_ENDED, /* the sandbox is gone without STOP; everything that ran got its EVENT_EXIT before.  REASON: "oom"
                                  (init was the victim), "init_signal_N", "init_exited_N" */
+        COP_WIRE_EVENT_TAKEN, /* the state for the FREEZE under way was taken and the tree is about to run on: what happens from now
+                                 on is not in the node.  Not with COP_NODE_END or COP_NODE_FILES */
 
         /* -- keeper -> init ---------------------------------------------------------------------------------------- */
         COP_WIRE_SPAWN, /* as EXEC without LOG_MAX, TIMEOUT; fds: stdin, stdout, stderr.  reply: PID.  init makes a new
@@ -208,6 +210,7 @@ struct cop_wire_entry {
  * start empty).  Errors: image_mismatch, image_damaged, start_failed: then nothing is left and the daemon may boot cold. */
 #define COP_NODE_END (1u << 0)
 #define COP_NODE_FILES (1u << 1)
+#define COP_NODE_LAZY (1u << 3)
 #define COP_THAW_FORK (1u << 2)
 
 /* Log of a command, KEY.log: frames written by the keeper in the order in which it read the pipes.  Host byte order. */

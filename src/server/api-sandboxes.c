@@ -22,7 +22,7 @@ static int check_name(const char *name, struct cop_error *err)
 static int parse_params(json_t *body, struct cop_sandbox_params *p, struct cop_error *err)
 {
         static const char *const fields[] = {"name",   "image", "labels", "metadata", "env",          "ttl_seconds",
-                                             "memory", "cpus",  "pids",   "nofile",   "start_kernel", "from", NULL};
+                                             "memory", "cpus",  "pids",   "nofile",   "start_kernel", "from", "policy", NULL};
         int r;
 
         if ((r = cop_json_check_keys(body, fields, err)) < 0 ||
@@ -37,6 +37,7 @@ static int parse_params(json_t *body, struct cop_sandbox_params *p, struct cop_e
             (r = cop_field_cpus(body, "cpus", &p->cpu_milli, err)) < 0 ||
             (r = cop_field_unsigned(body, "pids", 8, 4194304, &p->pids, err)) < 0 ||
             (r = cop_field_unsigned(body, "nofile", 64, 1048576, &p->nofile, err)) < 0 ||
+            (r = cop_json_get_object(body, "policy", &p->policy, err)) < 0 ||
             (r = cop_json_get_bool(body, "start_kernel", &p->start_kernel, err)) < 0)
                 return r;
         if (p->node && p->image)
@@ -134,7 +135,7 @@ static void get(struct cop_request *r)
 static int check_patch(json_t *body, struct cop_error *err)
 {
         static const char *const fields[] = {"name",   "labels", "metadata", "ttl_seconds",
-                                             "memory", "cpus",   "pids",     NULL};
+                                             "memory", "cpus",   "pids",   "policy", NULL};
         const char *name = NULL;
         json_t *object;
         uint64_t memory = 0;
@@ -146,7 +147,7 @@ static int check_patch(json_t *body, struct cop_error *err)
             (r = check_name(name, err)) < 0 ||
             (r = cop_json_get_strings(body, "labels", LABELS_MAX, &object, err)) < 0 ||
             (r = cop_json_get_object(body, "metadata", &object, err)) < 0 ||
-            (r = cop_field_cpus(body, "cpus", &n, err)) < 0 ||
+            (r = cop_json_get_object(body, "policy", &object, err)) < 0 || (r = cop_field_cpus(body, "cpus", &n, err)) < 0 ||
             (r = cop_json_get_seconds(body, "ttl_seconds", TTL_MAX, &ttl, err)) < 0 ||
             (r = cop_field_unsigned(body, "pids", 8, 4194304, &n, err)) < 0)
                 return r;

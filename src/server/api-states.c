@@ -59,16 +59,20 @@ static void snapshot(struct cop_request *r)
 /* Checks {count?, name?, labels?, metadata?, ttl_seconds?}; false after an error reply. */
 static bool branch_params(struct cop_request *r, unsigned *count)
 {
-        static const char *const fields[] = {"count", "name", "labels", "metadata", "ttl_seconds", NULL};
+        static const char *const fields[] = {"count", "name", "labels", "metadata", "ttl_seconds", "policy", "env", "reseed", NULL}, *const env_words[] = {"none", "inherit", NULL};
         struct cop_error err = COP_ERROR_NULL;
         const char *name = NULL;
         json_t *object = NULL;
         usec_t ttl = 0;
+        unsigned word;
+        bool reseed;
 
         *count = 1;
         if (cop_json_check_keys(r->json, fields, &err) < 0 || cop_field_unsigned(r->json, "count", 1, FORK_MAX, count, &err) < 0 ||
             cop_field_text(r->json, "name", &name, &err) < 0 || cop_json_get_strings(r->json, "labels", 64, &object, &err) < 0 ||
             cop_json_get_object(r->json, "metadata", &object, &err) < 0 ||
+            cop_json_get_object(r->json, "policy", &object, &err) < 0 || cop_field_word(r->json, "env", env_words, &word, &err) < 0 ||
+            cop_json_get_bool(r->json, "reseed", &reseed, &err) < 0 ||
             cop_json_get_seconds(r->json, "ttl_seconds", 366ULL * 86400 * USEC_PER_SEC, &ttl, &err) < 0) {
                 cop_reply_error(r, &err);
                 return false;
@@ -93,7 +97,9 @@ static void branch(struct cop_request *r)
                 cop_node_branch(r->engine, cop_request_param(r, 0), r->json, count, cop_request_to(r), &r->op);
 }
 
-static void undo(struct cop_request *r)
+/* undo and redo take the same. */
+static void step(struct cop_request *r, void (*operation)(struct cop_engine *e, const char *ref, unsigned steps, struct cop_op_to to,
+                                                          struct cop_op **ret_op))
 {
         static const char *const fields[] = {"steps", NULL};
         struct cop_error err = COP_ERROR_NULL;
@@ -104,7 +110,17 @@ static void undo(struct cop_request *r)
         if (cop_field_unsigned(r->json, "steps", 1, UNDO_MAX, &steps, &err) < 0)
                 cop_reply_error(r, &err);
         else
-                cop_sandbox_undo(r->engine, cop_request_param(r, 0), steps, cop_request_to(r), &r->op);
+                operation(r->engine, cop_request_param(r, 0), steps, cop_request_to(r), &r->op);
+}
+
+static void undo(struct cop_request *r)
+{
+        step(r, cop_sandbox_undo);
+}
+
+static void redo(struct cop_request *r)
+{
+        step(r, cop_sandbox_redo);
 }
 
 static void go_to(struct cop_request *r)
@@ -147,6 +163,7 @@ const struct cop_route cop_api_states[] = {
         {"POST", "/api/sandboxes/{sb}/snapshots", COP_AUTH_TOKEN, COP_BODY_JSON, 0, snapshot},
         {"POST", "/api/sandboxes/{sb}/fork", COP_AUTH_TOKEN, COP_BODY_JSON, 0, fork_sandbox},
         {"POST", "/api/sandboxes/{sb}/undo", COP_AUTH_TOKEN, COP_BODY_JSON, 0, undo},
+        {"POST", "/api/sandboxes/{sb}/redo", COP_AUTH_TOKEN, COP_BODY_JSON, 0, redo},
         {"POST", "/api/sandboxes/{sb}/goto", COP_AUTH_TOKEN, COP_BODY_JSON, 0, go_to},
         {"GET", "/api/sandboxes/{sb}/nodes", COP_AUTH_TOKEN, COP_BODY_NONE, 0, nodes_of},
         {"GET", "/api/snapshots", COP_AUTH_TOKEN, COP_BODY_NONE, 0, snapshots},

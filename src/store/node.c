@@ -75,8 +75,9 @@ int cop_store_node_in_use(struct cop_store *s, const char *id, struct cop_error 
         int64_t count = 0;
         int r = cop_sql_number(s,
                                "SELECT (SELECT count(*) FROM sandboxes WHERE state <> 'ended' AND"
-                               "  (node_id = :id OR pending_node = :id OR instr(coalesce(layers, ''), :id) > 0))"
-                               " + (SELECT count(*) FROM nodes WHERE id <> :id AND (parent_id = :id OR instr(layers, :id) > 0))",
+                               "  (node_id = :id OR pending_node = :id OR instr(coalesce(layers, ''), :id) > 0"
+                               "  OR instr(coalesce(redo, ''), :id) > 0))"
+                               " + (SELECT count(*) FROM nodes WHERE id <> :id AND instr(layers, :id) > 0)",
                                &cop_sql_args_table, &args, &count, err);
 
         return r < 0 ? r : count > 0;
@@ -85,7 +86,12 @@ int cop_store_node_in_use(struct cop_store *s, const char *id, struct cop_error 
 int cop_store_node_delete(struct cop_store *s, const char *id, struct cop_error *err)
 {
         struct cop_sql_args args = {.id = id};
-        int r = cop_sql_exec(s, "DELETE FROM nodes WHERE id = :id", &cop_sql_args_table, &args, err);
+        int r = cop_sql_exec(s,
+                             "UPDATE nodes SET parent_id = coalesce((SELECT parent_id FROM nodes WHERE id = :id), '') WHERE parent_id = :id",
+                             &cop_sql_args_table, &args, err);
+
+        if (r >= 0)
+                r = cop_sql_exec(s, "DELETE FROM nodes WHERE id = :id", &cop_sql_args_table, &args, err);
 
         if (r == 0)
                 return cop_error_set(err, ENOENT, COP_ERR_node_not_found, "no node \"%.100s\"", id);

@@ -88,10 +88,18 @@ static const char step_3[] =
         "DROP INDEX sandboxes_name;"
         "CREATE UNIQUE INDEX sandboxes_name ON sandboxes(name) WHERE state NOT IN ('ending', 'ended');";
 
+/* Where a sandbox came from, and what undo needs: travel_cell is the newest cell at the time of the last undo or goto, redo the
+ * nodes that were left by it (JSON array, the one to go to last). */
+static const char step_4[] = "ALTER TABLE sandboxes ADD COLUMN origin_node TEXT NOT NULL DEFAULT '';"
+                             "ALTER TABLE sandboxes ADD COLUMN travel_cell TEXT NOT NULL DEFAULT '';"
+                             "ALTER TABLE sandboxes ADD COLUMN redo TEXT;"
+                             "ALTER TABLE sandboxes ADD COLUMN last_activity_at INTEGER NOT NULL DEFAULT 0;";
+
 const char *const cop_schema_steps[] = {
         step_1,
         step_2,
         step_3,
+        step_4,
 };
 const unsigned cop_schema_step_count = ELEMENTSOF(cop_schema_steps);
 

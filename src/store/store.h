@@ -72,6 +72,10 @@ struct cop_sandbox_row {
         char *user, *workdir;          /* defaults of the image */
         char *layers;  /* JSON array: ids of the nodes below its upper directory, topmost first; NULL = none */
         char *policy;  /* JSON object: idle_seconds, checkpoints, persistent, …; NULL = the defaults */
+        char origin_node[COP_STORE_ID_MAX]; /* the node it was made from; "" = its image */
+        char travel_cell[COP_STORE_ID_MAX]; /* the newest cell when it last went back; "" = it did not */
+        char *redo;    /* JSON array: nodes that undo left, the next one to redo last; NULL = none */
+        usec_t last_activity_at; /* kept while it sleeps */
         char *boot_id;                 /* of the host when it started */
         char *ended_reason;
         unsigned slot; /* uid range; unique among those not ended */
@@ -92,7 +96,7 @@ int cop_store_sandbox_ending(struct cop_store *s, const char *id, struct cop_err
  * (cop_store_purge_step). */
 int cop_store_sandbox_ended(struct cop_store *s, const char *id, usec_t at, const char *reason, bool purge,
                             struct cop_error *err);
-/* state, node_id, pending_node, layers: the steps of suspend, resume, undo and snapshot. */
+/* state, node_id, pending_node, layers, boot_id, travel_cell, redo, last_activity_at: the steps of suspend, resume, undo and snapshot. */
 int cop_store_sandbox_set_node(struct cop_store *s, const struct cop_sandbox_row *row, struct cop_error *err);
 /* name, labels, metadata, limits, policy, ttl, expires_at.  name_taken. */
 int cop_store_sandbox_update(struct cop_store *s, const struct cop_sandbox_row *row, struct cop_error *err);
@@ -108,7 +112,7 @@ enum cop_store_which {
 };
 int cop_store_sandbox_list(struct cop_store *s, enum cop_store_which which, unsigned limit,
                            struct cop_sandbox_row ***ret, struct cop_error *err);
-/* How many live sandboxes use the image; ids (may be NULL) gets as many of theirs as fit, as "sb_a, sb_b". */
+/* How many live sandboxes and saved states use the image; ids (may be NULL) gets as many of theirs as fit, as "sb_a, sb_b". */
 int cop_store_image_users(struct cop_store *s, const char *image_id, char *ids, size_t ids_size, unsigned *ret_count,
                           struct cop_error *err);
 /* The ended sandboxes but for the newest `keep`: what may be forgotten. */
@@ -153,8 +157,10 @@ struct cop_node_filter {
 /* In order of seq. */
 int cop_store_node_list(struct cop_store *s, const struct cop_node_filter *f, struct cop_node_row ***ret, struct cop_error *err);
 int cop_store_node_set_name(struct cop_store *s, const char *id, const char *name, struct cop_error *err);
-/* 1 when a sandbox that has not ended or a node other than itself has it as parent, head or layer. */
+/* 1 when a sandbox that has not ended has it as head, layer or to redo, or another node as a layer.  (A parent is no need: images
+ * and layers of nodes hold links of their own.) */
 int cop_store_node_in_use(struct cop_store *s, const char *id, struct cop_error *err);
+/* Its children become those of its parent. */
 int cop_store_node_delete(struct cop_store *s, const char *id, struct cop_error *err);
 struct cop_node_row *cop_node_row_free(struct cop_node_row *row);
 struct cop_node_row **cop_node_rows_free(struct cop_node_row **rows);

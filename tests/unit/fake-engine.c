@@ -670,6 +670,11 @@ void cop_sandbox_undo(struct cop_engine *e, const char *ref, unsigned steps, str
 {
         simple(e, "undo", ref, to, ret_op);
 }
+void cop_sandbox_redo(struct cop_engine *e, const char *ref, unsigned steps, struct cop_op_to to,
+                      struct cop_op **ret_op)
+{
+        simple(e, "redo", ref, to, ret_op);
+}
 void cop_node_list(struct cop_engine *e, const char *sandbox_ref, struct cop_op_to to)
 {
         simple(e, "nodes", sandbox_ref ? sandbox_ref : "snapshots", to, NULL);

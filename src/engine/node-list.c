@@ -1,0 +1,167 @@
+/* Nodes in the store: what the API says of them, and how they go. */
+#include "engine/node.h"
+
+#include <dirent.h>
+#include <string.h>
+
+#include "base/fs.h"
+#include "base/parse.h"
+
+static void discard_folder(struct cop_engine *e, const char *id)
+{
+        char path[4200];
+
+        if (cop_path_format(path, sizeof(path), "%s/nodes/%s", e->home, id) == 0)
+                cop_trash_add(e, path);
+}
+
+/* -- views, listing ------------------------------------------------------------------------------------------------------------------ */
+
+json_t *cop_node_view(const struct cop_node_row *row)
+{
+        char stamp[COP_RFC3339_MAX];
+        json_t *view = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:f, s:f}", "id", row->id, "sandbox_id",
+                                 row->sandbox_id, "kind", row->kind, "reason", row->reason, "image_id", row->image_id, "created_at",
+                                 cop_rfc3339(row->created_at, stamp), "memory_bytes", (json_int_t)row->memory_bytes, "file_bytes",
+                                 (json_int_t)row->file_bytes, "files", (json_int_t)row->files, "pause_ms", (double)row->pause / 1000,
+                                 "duration_ms", (double)row->duration / 1000);
+        if (!view)
+                return NULL;
+        if (row->name)
+                json_object_set_new(view, "name", json_string(row->name));
+        if (row->parent_id[0])
+                json_object_set_new(view, "parent_id", json_string(row->parent_id));
+        if (row->cell_id[0])
+                json_object_set_new(view, "cell_id", json_string(row->cell_id));
+        return view;
+}
+
+void cop_node_list(struct cop_engine *e, const char *sandbox_ref, struct cop_op_to to)
+{
+        _cleanup_(cop_node_rows_freep) struct cop_node_row **rows = NULL;
+        _cleanup_(cop_sandbox_row_freep) struct cop_sandbox_row *sandbox = NULL;
+        struct cop_node_filter f = {.named = sandbox_ref == NULL};
+        struct cop_error err;
+
+        int r = sandbox_ref ? cop_store_sandbox_get(e->store, sandbox_ref, &sandbox, &err) : 0;
+        f.sandbox_id = sandbox ? sandbox->id : NULL;
+        if (r == 0)
+                r = cop_store_node_list(e->store, &f, &rows, &err);
+        if (r < 0) {
+                cop_answer(to, NULL, &err);
+                return;
+        }
+        json_t *list = json_array();
+        for (struct cop_node_row **row = rows; *row; row++)
+                json_array_append_new(list, cop_node_view(*row));
+        cop_answer(to, sandbox ? json_pack("{s:s, s:s, s:o}", "sandbox_id", sandbox->id, "head", sandbox->node_id, "nodes", list)
+                               : json_pack("{s:o}", "snapshots", list), NULL);
+}
+
+void cop_node_get(struct cop_engine *e, const char *ref, struct cop_op_to to)
+{
+        _cleanup_(cop_node_row_freep) struct cop_node_row *row = NULL;
+        struct cop_error err;
+
+        if (cop_store_node_get(e->store, ref, &row, &err) < 0)
+                cop_answer(to, NULL, &err);
+        else
+                cop_answer(to, cop_node_view(row), NULL);
+}
+
+/* -- removing --------------------------------------------------------------------------------------------------------------------------- */
+
+/* Whether its sandbox may still want to go back to it. */
+static bool wanted_by_sandbox(struct cop_engine *e, const struct cop_node_row *row)
+{
+        const struct cop_sandbox *sb = cop_sandbox_by_id(e, row->sandbox_id);
+
+        return sb && sb->state < COP_SANDBOX_ENDING && strcmp(row->reason, "fork") != 0;
+}
+
+static void delete_node(struct cop_engine *e, const struct cop_node_row *row)
+{
+        if (cop_store_node_delete(e->store, row->id, NULL) < 0)
+                return;
+        discard_folder(e, row->id);
+        cop_image_release(e, row->image_id);
+}
+
+void cop_node_release(struct cop_engine *e, const char *id)
+{
+        _cleanup_(cop_node_row_freep) struct cop_node_row *row = NULL;
+
+        if (cop_store_node_get(e->store, id, &row, NULL) < 0 || row->name || cop_store_node_in_use(e->store, row->id, NULL) != 0)
+                return;
+        delete_node(e, row);
+        for (;;) { /* ancestors that only served it */
+                _cleanup_(cop_node_row_freep) struct cop_node_row *parent = NULL;
+                if (!row->parent_id[0] || cop_store_node_get(e->store, row->parent_id, &parent, NULL) < 0 || parent->name ||
+                    wanted_by_sandbox(e, parent) || cop_store_node_in_use(e->store, parent->id, NULL) != 0)
+                        return;
+                delete_node(e, parent);
+                cop_node_row_free(row);
+                row = TAKE_PTR(parent);
+        }
+}
+
+void cop_nodes_release_of(struct cop_engine *e, const char *sandbox_id, const char *layers)
+{
+        _cleanup_(cop_node_rows_freep) struct cop_node_row **rows = NULL;
+        _cleanup_json_ json_t *below = layers ? json_loads(layers, 0, NULL) : NULL;
+        struct cop_node_filter f = {.sandbox_id = sandbox_id};
+        json_t *layer;
+        size_t n = 0, i;
+
+        if (cop_store_node_list(e->store, &f, &rows, NULL) < 0)
+                return;
+        while (rows[n])
+                n++;
+        while (n > 0) /* children before parents */
+                cop_node_release(e, rows[--n]->id);
+        json_array_foreach (below, i, layer) { /* of other sandboxes: what it was forked from */
+                _cleanup_(cop_node_row_freep) struct cop_node_row *row = NULL;
+                if (cop_store_node_get(e->store, json_string_value(layer), &row, NULL) == 0 && !wanted_by_sandbox(e, row))
+                        cop_node_release(e, row->id);
+        }
+}
+
+void cop_node_remove(struct cop_engine *e, const char *ref, struct cop_op_to to)
+{
+        _cleanup_(cop_node_row_freep) struct cop_node_row *row = NULL;
+        struct cop_error err;
+
+        int r = cop_store_node_get(e->store, ref, &row, &err);
+        if (r == 0)
+                r = cop_store_node_in_use(e->store, row->id, &err);
+        if (r > 0) /* what stands on it keeps it; it is no snapshot of anybody's any more */
+                r = cop_store_node_set_name(e->store, row->id, NULL, &err);
+        else if (r == 0 && (r = cop_store_node_delete(e->store, row->id, &err)) == 0) {
+                _cleanup_(cop_node_row_freep) struct cop_node_row *parent = NULL;
+                discard_folder(e, row->id);
+                cop_image_release(e, row->image_id);
+                if (row->parent_id[0] && cop_store_node_get(e->store, row->parent_id, &parent, NULL) == 0 && !wanted_by_sandbox(e, parent))
+                        cop_node_release(e, row->parent_id);
+        }
+        if (r < 0)
+                cop_answer(to, NULL, &err);
+        else
+                cop_answer(to, cop_node_view(row), NULL);
+}
+
+void cop_nodes_sweep(struct cop_engine *e)
+{
+        _cleanup_closedir_ DIR *dir = NULL;
+        char path[4200];
+        struct dirent *entry;
+
+        if (cop_path_format(path, sizeof(path), "%s/nodes", e->home) < 0 || !(dir = opendir(path)))
+                return;
+        while ((entry = readdir(dir))) {
+                _cleanup_(cop_node_row_freep) struct cop_node_row *row = NULL;
+                if (!cop_id_valid(entry->d_name, "nd_", 10) || cop_store_node_get(e->store, entry->d_name, &row, NULL) != -ENOENT)
+                        continue;
+                if (cop_store_node_in_use(e->store, entry->d_name, NULL) == 0)
+                        discard_folder(e, entry->d_name);
+        }
+}
