@@ -1,4 +1,5 @@
-/* TCP listeners: a backlog of established connections with data, one of them closed by its client, wildcard and IPv6. */
+/* TCP listeners: a backlog of established connections, wildcard and IPv6.  With PENDING_DATA (tcp_listen_data.c) there is data
+ * in some of them, and one is closed by its client. */
 #include "../sock.h"
 
 int main(void)
@@ -11,15 +12,22 @@ int main(void)
 
         for (int i = 0; i < 4; i++)
                 c[i] = tcp_connect(&a);
+#ifdef PENDING_DATA
         say(c[0], "zero");
         say(c[1], "one, closed");
         close(c[1]);
+#endif
         usleep(20000);
         victim_ready();
         victim_wait();
         int s[4];
         for (int i = 0; i < 4; i++)
                 CHECK((s[i] = accept(l, (struct sockaddr *)&peer, &n)) >= 0);
+#ifndef PENDING_DATA
+        say(c[0], "zero");
+        say(c[1], "one, closed");
+        close(c[1]);
+#endif
         expect(s[0], "zero");
         expect(s[1], "one, closed");
         expect(s[1], "");

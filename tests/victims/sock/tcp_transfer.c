@@ -30,15 +30,15 @@ static int run(int fd, int gate)
                         if (k > 0)
                                 sent += k;
                         else if (k < 0 && errno != EAGAIN)
-                                return 1;
+                                victim_fail("send after %ld bytes (errno %d %s)", sent, errno, strerror(errno));
                 }
-                if (p.revents & (POLLIN | POLLHUP)) {
+                if (p.revents & (POLLIN | POLLHUP) && got < TOTAL) {
                         ssize_t k = recv(fd, in, sizeof(in), 0);
                         if (k == 0 || (k < 0 && errno != EAGAIN))
-                                return 2;
+                                victim_fail("recv after %ld bytes: %zd (errno %d %s)", got, k, errno, strerror(errno));
                         for (ssize_t i = 0; i < k; i++)
                                 if (in[i] != byte_at(got + i))
-                                        return 3;
+                                        victim_fail("byte %ld is another one", got + i);
                         if (k > 0)
                                 got += k;
                 }

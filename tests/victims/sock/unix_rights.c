@@ -1,5 +1,5 @@
 /* Descriptors in flight: a pipe, a file with its offset, several in one message, a socket that carries another one, one
- * in a connection not accepted yet, and one that only the queue holds. */
+ * that only the queue holds; with PENDING_DATA (unix_rights_pending.c) in a connection that is not accepted yet. */
 #include "../sock.h"
 
 int main(void)
@@ -26,8 +26,10 @@ int main(void)
         socklen_t n = unix_name(&a, "\0rights", 7);
         int l = socket(AF_UNIX, SOCK_STREAM, 0), c = socket(AF_UNIX, SOCK_STREAM, 0), q[2];
         CHECK(pipe(q) == 0 && bind(l, (struct sockaddr *)&a, n) == 0 && listen(l, 1) == 0 && connect(c, (struct sockaddr *)&a, n) == 0);
+#ifdef PENDING_DATA
         send_fds(c, &q[1], 1, "pending");
         close(q[1]);
+#endif
         victim_ready();
         victim_wait();
         CHECK(receive_fds(s[1], fds, "plain") == 0);
@@ -42,6 +44,9 @@ int main(void)
         CHECK(receive_fds(dg[1], fds, "writer") == 1 && write(fds[0], "again", 5) == 5 && read(reader, buf, 16) == 5);
         CHECK(receive_fds(sock, fds, "deep") == 1 && read(fds[0], buf, 2) == 2 && lseek(file, 0, SEEK_CUR) == 5);
         int acc = accept(l, NULL, NULL);
+#ifndef PENDING_DATA
+        send_fds(c, &q[1], 1, "pending");
+#endif
         CHECK(receive_fds(acc, fds, "pending") == 1 && write(fds[0], "q", 1) == 1 && read(q[0], buf, 16) == 1);
         victim_pass();
 }

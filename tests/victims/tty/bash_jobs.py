@@ -53,6 +53,10 @@ typed("jobs\n")
 until(r"(?s)sleep 1000.*sleep 2000.*P> ")
 typed("fg %1\n")
 until("sleep 1000")
+for _ in range(3000):  # bash says its name before the job has the terminal
+    if os.tcgetpgrp(master) != pid:
+        break
+    time.sleep(0.005)
 time.sleep(0.3)
 typed("\x03")
 until("P> ")
