@@ -26,6 +26,7 @@
 
 #define XATTR_MAX  65536
 #define CHUNK      (64u << 20) /* between two looks at `cancel` */
+#define PATIENT_SIZE (4 << 20) /* takes longer to copy than a tick */
 #define NOTE       "trusted.coppice.source" /* cannot be seen or set from a user namespace */
 
 struct cop_capture_note cop_capture_note_of(const struct stat *st)
@@ -180,7 +181,8 @@ static int copy_data(struct cop_capture *c, int from, int to, off_t size)
         return ftruncate(to, size) < 0 ? -errno : 0;
 }
 
-int cop_capture_copy_file(struct cop_capture *c, int upper_fd, int layer_fd, const char *name, struct stat *ret_source)
+int cop_capture_copy_file(struct cop_capture *c, int upper_fd, int layer_fd, const char *name, struct stat *ret_source,
+                          bool *ret_settled)
 {
         _cleanup_close_ int from = openat(upper_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC), to = -EBADF;
         struct stat st;
@@ -192,6 +194,11 @@ int cop_capture_copy_file(struct cop_capture *c, int upper_fd, int layer_fd, con
                 return -errno;
         if (!S_ISREG(st.st_mode))
                 return -ESTALE;
+        if (c->patient && st.st_size >= PATIENT_SIZE && !cop_capture_settled(&st)) {
+                usleep(COP_CAPTURE_TICK + 5000);
+                if (fstat(from, &st) < 0)
+                        return -errno;
+        }
         struct cop_capture_note note = cop_capture_note_of(&st);
         bool settled = cop_capture_settled(&st);
 
@@ -211,6 +218,7 @@ int cop_capture_copy_file(struct cop_capture *c, int upper_fd, int layer_fd, con
                 r = -errno;
         c->files++;
         *ret_source = st;
+        *ret_settled = settled;
         return r;
 }
 

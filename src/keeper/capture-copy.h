@@ -23,7 +23,8 @@ bool cop_capture_is_current(int dir_fd, const char *name, const struct cop_captu
 
 /* All of these return 0 or -errno.  The name must be free in the layer.  -ESTALE: the source is something else by now, nothing was
  * made; the next pass sees what it is. */
-int cop_capture_copy_file(struct cop_capture *c, int upper_fd, int layer_fd, const char *name, struct stat *ret_source);
+int cop_capture_copy_file(struct cop_capture *c, int upper_fd, int layer_fd, const char *name, struct stat *ret_source,
+                          bool *ret_settled);
 int cop_capture_copy_symlink(int upper_fd, int layer_fd, const char *name, const struct stat *st);
 int cop_capture_copy_special(int upper_fd, int layer_fd, const char *name, const struct stat *st);
 /* Owner, attributes, mode, times of a folder; attributes that the source has no more go. */

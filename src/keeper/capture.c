@@ -258,7 +258,8 @@ static int link_again(struct cop_capture *c, struct frame *f, const char *name, 
 
 /* -- one name ----------------------------------------------------------------------------------------------------------------- */
 
-static int capture_file(struct cop_capture *c, struct frame *f, const char *name, struct stat *st)
+/* settled: of *st, which becomes what was copied. */
+static int capture_file(struct cop_capture *c, struct frame *f, const char *name, struct stat *st, bool *settled)
 {
         struct cop_capture_note note = cop_capture_note_of(st);
         int layer = layer_of(f);
@@ -272,7 +273,7 @@ static int capture_file(struct cop_capture *c, struct frame *f, const char *name
                 return r;
         if (!c->plain && cop_capture_is_current(parent_of(f), name, &note) && linkat(f->parent, name, layer, name, 0) == 0)
                 return 0;
-        return cop_capture_copy_file(c, f->upper, layer, name, st);
+        return cop_capture_copy_file(c, f->upper, layer, name, st, settled);
 }
 
 static int capture_other(struct cop_capture *c, struct frame *f, const char *name, const struct stat *st)
@@ -305,8 +306,7 @@ static int enter_folder(struct cop_capture *c, struct frame *f, struct item *ite
         return r;
 }
 
-/* Returns whether the layer now has exactly what st says. */
-static int capture_file_or_other(struct cop_capture *c, struct frame *f, struct item *item, struct stat *st)
+static int capture_file_or_other(struct cop_capture *c, struct frame *f, struct item *item, struct stat *st, bool *settled)
 {
         bool several = st->st_nlink > 1 && !c->plain;
         uint64_t ino = st->st_ino;
@@ -316,7 +316,7 @@ static int capture_file_or_other(struct cop_capture *c, struct frame *f, struct 
         item->folder = folder_free(c, item->folder);
         if (l && (r = link_again(c, f, item->name, l)) != -EMLINK)
                 return r;
-        r = S_ISREG(st->st_mode) ? capture_file(c, f, item->name, st) : capture_other(c, f, item->name, st);
+        r = S_ISREG(st->st_mode) ? capture_file(c, f, item->name, st, settled) : capture_other(c, f, item->name, st);
         return r == 0 && several ? remember_link(c, f, item->name, ino) : r;
 }
 
@@ -337,9 +337,9 @@ static int capture_item(struct cop_capture *c, struct frame *f, struct item *ite
                 return 0;
         } else {
                 bool settled = cop_capture_settled(&st);
-                r = capture_file_or_other(c, f, item, &st);
+                r = capture_file_or_other(c, f, item, &st, &settled);
                 item->note = cop_capture_note_of(&st);
-                item->known = r == 0 && settled && cop_capture_settled(&st);
+                item->known = r == 0 && settled;
         }
         if (r == -ESTALE) /* the pass during the stop sees what it is */
                 r = 0;

@@ -279,6 +279,12 @@ static void on_timeout(struct cop_source *s, usec_t now, void *userdata)
         kill_group(c->keep, c->pid, SIGKILL);
 }
 
+static int arm_timeout(struct cop_command *c, struct cop_error *err)
+{
+        c->deadline = cop_usec_add(cop_now(CLOCK_MONOTONIC), c->timeout);
+        return cop_loop_add_timer(c->keep->loop, c->deadline, on_timeout, c, &c->timer, err);
+}
+
 void cop_command_spawned(struct cop_command *c, struct cop_call *call, struct cop_msg *reply)
 {
         struct cop_keep *k = c->keep;
@@ -300,8 +306,7 @@ void cop_command_spawned(struct cop_command *c, struct cop_call *call, struct co
         c->pid = pid;
         c->started = cop_now(CLOCK_REALTIME);
         /* Without memory for the timer it would run without limit. */
-        if (c->timeout && cop_loop_add_timer(k->loop, cop_usec_add(cop_now(CLOCK_MONOTONIC), c->timeout), on_timeout, c,
-                                             &c->timer, &err) < 0)
+        if (c->timeout && arm_timeout(c, &err) < 0)
                 kill_group(k, pid, SIGKILL);
         cop_msg_init(&m, COP_WIRE_REPLY, 0);
         cop_msg_add_i64(&m, COP_TAG_PID, pid);
@@ -309,28 +314,26 @@ void cop_command_spawned(struct cop_command *c, struct cop_call *call, struct co
         cop_keep_schedule_flush(k);
 }
 
-struct cop_command *cop_command_restore(struct cop_keep *k, const char *key, int64_t pid, bool exited, usec_t timeout_left,
-                                        struct cop_error *err)
+int cop_command_restore(struct cop_keep *k, const char *key, int64_t pid, bool exited, bool forgotten, usec_t timeout_left,
+                        struct cop_command **ret, struct cop_error *err)
 {
-        char checked[64];
-        struct cop_command *c = NULL;
+        char checked[64] = ""; /* LIST sends all of it */
 
         snprintf(checked, sizeof(checked), "%s", key);
-        if (find_key(k, checked) || k->command_count >= COP_KEEP_COMMANDS_MAX)
-                cop_error_set(err, EBADMSG, COP_ERR_image_damaged, "the keeper's state in the node is damaged");
-        else if (!(c = command_new(k, checked, timeout_left)))
-                cop_error_errno(err, ENOMEM, "command");
+        if ((!forgotten && find_key(k, checked)) || (!exited && find_pid(k, pid)) || k->command_count >= COP_KEEP_COMMANDS_MAX)
+                return cop_error_set(err, EBADMSG, COP_ERR_image_damaged, "the keeper's state in the node is damaged");
+        struct cop_command *c = command_new(k, checked, timeout_left);
         if (!c)
-                return NULL;
+                return cop_error_errno(err, ENOMEM, "command");
         c->pid = pid;
+        c->forgotten = forgotten;
+        *ret = c;
         if (exited) {
                 c->exited = true;
                 k->running_count--;
-        } else if (timeout_left && cop_loop_add_timer(k->loop, cop_usec_add(cop_now(CLOCK_MONOTONIC), timeout_left), on_timeout, c,
-                                                      &c->timer, err) < 0) {
-                return NULL;
+                return 0;
         }
-        return c;
+        return timeout_left ? arm_timeout(c, err) : 0;
 }
 
 /* -- end --------------------------------------------------------------------------------------------------------- */

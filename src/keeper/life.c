@@ -132,6 +132,7 @@ static void finish(struct cop_keep *k)
         k->sandbox = cop_sandbox_free(k->sandbox);
         k->init_pid = 0;
         cop_keep_memory_done(k);
+        cop_keep_node_abort(k);
         cop_error_set(&err, EPIPE, starting ? COP_ERR_start_failed : COP_ERR_sandbox_ended, "the sandbox ended: %s",
                       k->reason);
         cop_keep_calls_fail(k, &err);
@@ -211,6 +212,7 @@ void cop_keep_stop(struct cop_keep *k, uint64_t client, uint32_t id, usec_t grac
                 k->stop_client = client;
                 k->stop_id = id;
         }
+        cop_keep_node_abort(k);
         k->state = COP_KEEP_STOPPING;
         if (!k->sandbox) {
                 if (first)
@@ -383,10 +385,8 @@ static int start(struct cop_keep *k, const struct cop_msg *m, struct start_strin
         k->init_pid = cop_sandbox_pid(k->sandbox);
         snprintf(k->id, sizeof(k->id), "%.63s", s->cgroup);
         r = attach(k, err);
-        if (r < 0) {
-                k->sandbox = cop_sandbox_free(k->sandbox);
-                k->init_pid = 0;
-        }
+        if (r < 0)
+                cop_keep_thaw_undo(k);
         return r;
 }
 
@@ -404,6 +404,8 @@ void cop_keep_start(struct cop_keep *k, struct cop_msg *m)
         bool thawed = strings.thaw != NULL;
         start_strings_done(&strings);
         if (r < 0) {
+                if (thawed)
+                        empty_ipc(k); /* what follows may be a cold start */
                 cop_keep_reply_error(k, k->client_number, m->id, &err);
                 return;
         }

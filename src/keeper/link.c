@@ -1,5 +1,6 @@
 #include "link.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 
@@ -74,9 +75,9 @@ static void flush(struct cop_link *link)
                 link->calls->writable(link, link->userdata);
 }
 
-static void receive(struct cop_link *link)
+static void receive(struct cop_link *link, int most)
 {
-        for (int i = 0; i < READS_PER_TURN && !link->failed && !link->first; i++) {
+        for (int i = 0; i < most && !link->failed && !link->first; i++) {
                 _cleanup_msg_ struct cop_msg m = COP_MSG_NULL;
                 int r = cop_msg_recv(link->fd, &m);
                 if (is_transient(r))
@@ -100,7 +101,7 @@ static void on_io(struct cop_source *s, int fd, uint32_t revents, void *userdata
         if (link->first)
                 flush(link);
         else
-                receive(link);
+                receive(link, READS_PER_TURN);
 }
 
 int cop_link_new(struct cop_loop *loop, int fd, const struct cop_link_calls *calls, void *userdata,
@@ -170,6 +171,11 @@ void cop_link_send(struct cop_link *link, struct cop_msg *m)
                 fail(link);
         }
         cop_msg_done(m);
+}
+
+void cop_link_drain(struct cop_link *link)
+{
+        receive(link, INT_MAX);
 }
 
 bool cop_link_busy(const struct cop_link *link)

@@ -28,4 +28,6 @@ void cop_link_send(struct cop_link *link, struct cop_msg *m);
 /* Messages are waiting: do not produce more than needed. */
 bool cop_link_busy(const struct cop_link *link);
 /* Bytes that are waiting. */
+/* Reads all that has come by now, beyond the measure of one turn; the other side must not be able to send meanwhile. */
+void cop_link_drain(struct cop_link *link);
 size_t cop_link_waiting(const struct cop_link *link);

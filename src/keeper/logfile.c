@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -34,8 +35,16 @@ int cop_logfile_reopen(int dir_fd, const char *name, uint64_t size, uint64_t roo
 {
         _cleanup_close_ int fd = openat(dir_fd, name, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
 
-        if (fd < 0 || ftruncate(fd, (off_t)size) < 0)
+        struct stat st;
+
+        if (fd < 0 || fstat(fd, &st) < 0)
                 return cop_error_errno(err, errno, "going on with the log %s", name);
+        if ((uint64_t)st.st_size < size) /* never longer than it was: zeros are no frames */
+                size = (uint64_t)st.st_size;
+        if (ftruncate(fd, (off_t)size) < 0)
+                return cop_error_errno(err, errno, "going on with the log %s", name);
+        if (mark_at + sizeof(dropped) > size)
+                mark_at = 0;
         *ret = (struct cop_logfile){.fd = TAKE_FD(fd), .size = size, .room = room, .dropped = dropped, .mark_at = mark_at};
         return 0;
 }

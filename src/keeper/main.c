@@ -30,6 +30,7 @@
 #include "base/parse.h"
 #include "keeper/command.h"
 #include "keeper/keep.h"
+#include "keeper/node.h"
 
 #define TERM_GRACE (1 * USEC_PER_SEC)
 
@@ -92,15 +93,18 @@ static void teardown(struct cop_keep *k)
 {
         const struct cop_error err = {.errnum = EPIPE, .code = COP_ERR_sandbox_ended, .message = "the keeper ends"};
 
+        cop_keep_node_done(k);
         cop_keep_calls_fail(k, &err);
         cop_keep_commands_free(k);
         cop_link_free(k->init);
         cop_sandbox_free(k->sandbox);
+        cop_keep_memory_done(k);
         cop_link_free(k->client);
         cop_loop_free(k->loop);
         cop_close(k->logs_fd);
         cop_close(k->listen_fd);
         free(k->ipc_path);
+        free(k->upper_path);
 }
 
 int main(int argc, char **argv)

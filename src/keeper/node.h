@@ -10,7 +10,16 @@ void cop_keep_freeze(struct cop_keep *k, struct cop_msg *m);
 /* In place of starting an init: fills the ipc folder, thaws the node's memory into a new sandbox and takes its commands over.
  * spec.hold must be set.  On failure nothing is left. */
 int cop_keep_thaw(struct cop_keep *k, const struct cop_sandbox_spec *spec, const char *node, bool fork, struct cop_error *err);
+/* The same when what follows the thaw failed: the tree goes. */
+void cop_keep_thaw_undo(struct cop_keep *k);
 /* Adds what FREEZE answers; for the reply of a freeze that ends the sandbox. */
 void cop_keep_add_frozen(struct cop_keep *k, struct cop_msg *reply);
-/* The tree is gone: its tracker and watch go; a FREEZE that waits is answered by its own timer. */
+/* The sandbox ends: a FREEZE under way is answered. */
+void cop_keep_node_abort(struct cop_keep *k);
+void cop_keep_node_done(struct cop_keep *k);
+/* The tree is gone: its tracker and watch go. */
 void cop_keep_memory_done(struct cop_keep *k);
+void cop_keep_watch_done(struct cop_keep *k);
+
+/* Opens a folder for reading. */
+int cop_node_folder(int at_fd, const char *path, int *ret, struct cop_error *err);

@@ -102,6 +102,8 @@ int cop_output_open(struct cop_command *c, unsigned i, uint32_t owner_uid, uint3
 int cop_output_watch(struct cop_command *c, struct cop_error *err)
 {
         for (unsigned i = 0; i < 2; i++) {
+                if (c->out[i].fd < 0) /* of a thawed command: at its end already */
+                        continue;
                 int r = cop_loop_add_io(c->keep->loop, c->out[i].fd, EPOLLIN, on_readable, &c->out[i],
                                         &c->out[i].source, err);
                 if (r < 0)
