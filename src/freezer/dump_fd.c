@@ -25,6 +25,7 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "freezer/dump.h"
+#include "freezer/find_inode.h"
 #include "freezer/pty.h"
 
 #define LINK_MAX_BYTES 4352
@@ -219,42 +220,81 @@ static int dump_timerfd(struct cop_dump *d, struct cop_dump_file *known, struct 
         return 0;
 }
 
-/* Watches name inodes by file handle; the path of an open one is what the thaw can use. */
+/* A watch names an inode: by a file handle where the file system has them, else (overlayfs) only by its number, which is then
+ * looked for below the process's folder and below the root. */
+#define FIND_BUDGET 300000
+
+static int name_by_handle(struct cop_dump *d, const struct cop_dump_file *known, const char *line, char *path, size_t size)
+{
+        struct {
+                struct file_handle h;
+                unsigned char bytes[128];
+        } handle = {0};
+        unsigned bytes = 0, type = 0;
+        int used = 0;
+        char name[32];
+        const char *text = strstr(line, "fhandle-bytes:");
+        const char *end = strchr(line, '\n');
+
+        if (!text || (end && text > end) || sscanf(text, "fhandle-bytes:%x fhandle-type:%x f_handle:%n", &bytes, &type, &used) != 2 || used == 0 ||
+            bytes > sizeof(handle.bytes))
+                return -ENOENT;
+        handle.h.handle_bytes = bytes;
+        handle.h.handle_type = (int)type;
+        for (unsigned i = 0; i < bytes; i++) {
+                unsigned byte = 0;
+                (void)sscanf(text + used + 2UL * i, "%2x", &byte);
+                handle.bytes[i] = (unsigned char)byte;
+        }
+        snprintf(name, sizeof(name), "/proc/%d/root", known->pid);
+        _cleanup_close_ int mount_fd = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        _cleanup_close_ int fd = mount_fd < 0 ? -EBADF : open_by_handle_at(mount_fd, &handle.h, O_PATH | O_CLOEXEC);
+        if (fd < 0)
+                return -ENOENT;
+        snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
+        ssize_t n = readlink(name, path, size - 1);
+        if (n < 0)
+                return -errno;
+        path[n] = '\0';
+        return 0;
+}
+
+static int name_by_number(struct cop_dump *d, const struct cop_dump_file *known, unsigned sdev, unsigned long ino, char *path, size_t size)
+{
+        size_t budget = FIND_BUDGET;
+        char name[32], cwd[4096], found[4096];
+        dev_t dev = makedev(sdev >> 20, sdev & 0xfffff);
+
+        snprintf(name, sizeof(name), "/proc/%d/root", known->pid);
+        _cleanup_close_ int root_fd = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        ssize_t n = readlinkat(d->tree.procs[known->proc].dir_fd, "cwd", cwd, sizeof(cwd) - 1);
+        if (root_fd < 0 || n < 0)
+                return -errno;
+        cwd[n] = '\0';
+        int r = strcmp(cwd, "/") == 0 ? -ENOENT : cop_find_inode(root_fd, cwd, dev, ino, &budget, found, sizeof(found));
+        if (r < 0)
+                r = cop_find_inode(root_fd, "", dev, ino, &budget, found, sizeof(found));
+        if (r == 0 && (size_t)snprintf(path, size, "/%s", found) >= size)
+                r = -ENAMETOOLONG;
+        return r;
+}
+
 static int dump_inotify(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, const char *text, struct cop_error *err)
 {
         f->kind = IMG_FILE_INOTIFY;
         f->first_watch = cop_image_count(d->writer, IMG_WATCHES);
         for (const char *line = strstr(text, "inotify wd:"); line; line = strstr(line + 4, "inotify wd:")) {
-                struct {
-                        struct file_handle h;
-                        unsigned char bytes[128];
-                } handle = {0};
                 struct img_watch watch = {.file = IMG_NONE};
-                unsigned bytes, type, used = 0;
                 unsigned long ino;
                 unsigned sdev;
-                char root[32], path[LINK_MAX_BYTES];
-                if (sscanf(line, "inotify wd:%x ino:%lx sdev:%x mask:%x ignored_mask:%*x fhandle-bytes:%x fhandle-type:%x f_handle:%n",
-                           (unsigned *)&watch.fd, &ino, &sdev, &watch.events, &bytes, &type, (int *)&used) != 6 ||
-                    bytes > sizeof(handle.bytes))
-                        return cop_not_freezable(d, known->proc, err, "has an inotify watch (fd %d) on a file system without file handles",
-                                                 known->fd);
-                handle.h.handle_bytes = bytes;
-                handle.h.handle_type = (int)type;
-                for (unsigned i = 0; i < bytes; i++) {
-                        unsigned byte = 0;
-                        (void)sscanf(line + used + 2UL * i, "%2x", &byte);
-                        handle.bytes[i] = (unsigned char)byte;
-                }
-                snprintf(root, sizeof(root), "/proc/%d/root", d->tree.procs[known->proc].pid);
-                _cleanup_close_ int mount_fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-                _cleanup_close_ int fd = mount_fd < 0 ? -EBADF : open_by_handle_at(mount_fd, &handle.h, O_PATH | O_CLOEXEC);
-                if (fd >= 0)
-                        snprintf(root, sizeof(root), "/proc/self/fd/%d", fd);
-                ssize_t n = fd < 0 ? -1 : readlink(root, path, sizeof(path) - 1);
-                if (n < 0)
+                char path[LINK_MAX_BYTES];
+                if (sscanf(line, "inotify wd:%x ino:%lx sdev:%x mask:%x", (unsigned *)&watch.fd, &ino, &sdev, &watch.events) != 4)
+                        continue;
+                int r = name_by_handle(d, known, line, path, sizeof(path));
+                if (r < 0)
+                        r = name_by_number(d, known, sdev, ino, path, sizeof(path));
+                if (r < 0)
                         return cop_not_freezable(d, known->proc, err, "has an inotify watch (fd %d) on a file that cannot be named", known->fd);
-                path[n] = '\0';
                 watch.path = cop_image_puts(d->writer, path);
                 cop_image_add(d->writer, IMG_WATCHES, &watch);
                 f->watches++;
