@@ -2,6 +2,7 @@
 """Runs the victims: see README.md for the protocol, the settings and the flavours."""
 
 import argparse
+import ctypes
 import concurrent.futures
 import os
 import re
@@ -411,6 +412,27 @@ def find(build, names, cc):
     return named
 
 
+def as_owner(first_id, arguments):
+    """Runs the suite again as root of a user namespace that is nobody outside: without any right but to own it."""
+    ready, go = os.pipe(), os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.unshare(0x10000000) != 0:  # CLONE_NEWUSER
+            os._exit(1)
+        os.write(ready[1], b"x")
+        os.read(go[0], 1)
+        os.setgroups([])
+        os.setresgid(0, 0, 0)
+        os.setresuid(0, 0, 0)
+        os.execv(sys.executable, [sys.executable, __file__, *arguments])
+    os.read(ready[0], 1)
+    for name in ("uid_map", "gid_map"):
+        Path(f"/proc/{pid}/{name}").write_text(f"0 {first_id} 65536\n")
+    os.write(go[1], b"x")
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--build", default=os.environ.get("BUILD") or os.environ.get("COPPICE_BUILD") or "build-freezer")
@@ -419,6 +441,8 @@ def main():
     parser.add_argument("--cc", default="cc")
     parser.add_argument("--keep", action="store_true", help="keep the scratch folders of failed ones")
     parser.add_argument("--table", help="write the results as a table of Markdown to this file")
+    parser.add_argument("--owner", type=int, metavar="ID",
+                        help="as the mere owner of a user namespace of the ids from ID on; the victims must be compiled already")
     parser.add_argument("--endurance", action="store_true")
     parser.add_argument("names", nargs="*", help="victims or folders of them")
     arguments = parser.parse_args()
@@ -428,6 +452,9 @@ def main():
         print(f"{tool.relative_to(ROOT) if tool.is_relative_to(ROOT) else tool} is not built")
         print("0 passed, 1 failed, 0 skipped")
         return 1
+    if arguments.owner:
+        at = sys.argv.index("--owner")
+        return as_owner(arguments.owner, sys.argv[1:at] + sys.argv[at + 2 :])
     if arguments.endurance:
         sys.modules["run"] = sys.modules["__main__"]
         import endurance
