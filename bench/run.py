@@ -22,6 +22,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests/integration"))
+sys.path.insert(0, str(ROOT / "bench"))
+
+from states import OFF, States  # noqa: E402
 
 KERNEL_STOCK = "exec python3 -m ipykernel_launcher -f /run/coppice/stock/c.json"
 SCRIPT = """
@@ -47,7 +50,7 @@ def timed(what):
     return (time.perf_counter() - begin) * 1e3
 
 
-class Bench:
+class Bench(States):
     def __init__(self, build, quick):
         self.build, self.quick, self.rows = build, quick, []
         self.out = build / "bench" / "results.jsonl"
@@ -124,7 +127,7 @@ class Bench:
     # -- rows --------------------------------------------------------------------------------------------------------
 
     def cell(self):
-        sb = self.api.new()
+        sb = self.api.new(policy=OFF)
         sb.ok("1")
         folder = self.kernel_folder(sb)
         self.cells(sb, 20)
@@ -153,7 +156,7 @@ class Bench:
         sb.remove()
 
     def stream(self):
-        sb = self.api.new()
+        sb = self.api.new(policy=OFF)
         sb.ok("1")
         folder = self.kernel_folder(sb)
         ours, bare = [], []
@@ -277,7 +280,7 @@ def main():
     print(f"{'name':26} {'unit':8} {'n':>5} {'p50':>10} {'p99':>10}  {'baseline':34} {'its p50':>10} {'ratio':>8}  goal")
     bench.start()
     try:
-        for group in ("cell", "stream", "sandbox", "idle"):
+        for group in ("cell", "stream", "sandbox", "fork", "golden", "resume", "checkpoint", "idle"):
             if group.startswith(args.only):
                 getattr(bench, group)()
     finally:

@@ -1,0 +1,146 @@
+"""Rows on saved states: fork.*, golden.*, resume.*, suspend.*, checkpoint.*.  A part of bench/run.py.
+
+Baselines: fork(2) of the very kernel that is forked, measured by a cell in it.  It copies no files, makes no sandbox and gives no
+kernel that one could talk to, so the ratio says how much more the whole thing costs.
+"""
+
+import re
+import statistics
+import time
+from pathlib import Path
+
+OFF = {"checkpoints": "off", "idle_seconds": 0}
+MEASURE_FORK = """
+import os, time
+def fork_ms():
+    begin = time.perf_counter()
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    spent = time.perf_counter() - begin
+    os.waitpid(pid, 0)
+    return spent * 1e3
+"""
+
+
+def timed(what, *args, **kwargs):
+    begin = time.perf_counter()
+    value = what(*args, **kwargs)
+    return value, (time.perf_counter() - begin) * 1e3
+
+
+class States:
+    """Mixed into Bench."""
+
+    def warm_session(self, megabytes, policy=None):
+        sb = self.api.new(memory="3G", policy=policy or OFF)
+        sb.ok("import numpy as np, pandas as pd; import matplotlib.pyplot as plt", timeout=120)
+        sb.ok(f"block = np.ones({megabytes} * 131072)\nx = 41" + MEASURE_FORK, timeout=60)
+        return sb
+
+    def fork_baseline(self, sb):
+        return float(sb.text("fork_ms()"))
+
+    def fork(self):
+        for megabytes, goal in ((100, 25), (1024, 30)):
+            sb = self.warm_session(megabytes)
+            sb.api.post(f"{sb.path}/snapshots", {}, timeout=120)  # the first node is a full one
+            times, base = [], []
+            for _ in range(self.rounds(15)):
+                begin = time.perf_counter()
+                reply = sb.api.post(f"{sb.path}/fork", {}, timeout=120)
+                child = self.sandbox_of(reply["sandboxes"][0])
+                assert child.text("x") == "41"
+                times.append((time.perf_counter() - begin) * 1e3)
+                child.remove()
+                base.append(self.fork_baseline(sb))
+            self.row(f"fork.to_cell_{megabytes}m", "ms", times, "fork() of the same kernel", base, f"p50 <= {goal}")
+            sb.remove()
+        self.fork_many()
+
+    def fork_many(self):
+        sb = self.warm_session(1024)
+        sb.api.post(f"{sb.path}/snapshots", {}, timeout=120)
+        times, extra = [], []
+        for _ in range(self.rounds(6)):
+            begin = time.perf_counter()
+            reply = sb.api.post(f"{sb.path}/fork", {"count": 8}, timeout=120)
+            children = [self.sandbox_of(c) for c in reply["sandboxes"]]
+            assert [c.text("x") for c in children] == ["41"] * 8
+            times.append((time.perf_counter() - begin) * 1e3)
+            extra += [private_mib(c.id) for c in children]
+            for child in children:
+                child.remove()
+        self.row("fork.8_of_1024m", "ms", times, None, None, "p50 <= 150")
+        self.row("fork.extra_memory_each", "MiB", extra, None, None, "p50 <= 8")
+        sb.remove()
+
+    def golden(self):
+        sb = self.warm_session(0)
+        sb.api.post(f"{sb.path}/snapshots", {"name": "bench-golden"}, timeout=120)
+        times = []
+        for _ in range(self.rounds(30)):
+            begin = time.perf_counter()
+            reply = sb.api.post("/api/snapshots/bench-golden/sandboxes", {}, timeout=60)
+            child = self.sandbox_of(reply["sandboxes"][0])
+            assert child.text("x") == "41"
+            times.append((time.perf_counter() - begin) * 1e3)
+            child.remove()
+        self.row("golden.to_first_cell", "ms", times, None, None, "p50 <= 30")
+        sb.remove()
+
+    def resume(self):
+        for megabytes in (100, 1024):
+            sb = self.warm_session(megabytes)
+            suspends, wakes = [], []
+            for _ in range(self.rounds(15)):
+                sb.ok("block[:655360] = 2.0")  # 5 MB dirty
+                suspends.append(timed(sb.api.post, f"{sb.path}/suspend", timeout=120)[1])
+                text, spent = timed(sb.text, "x")
+                assert text == "41"
+                wakes.append(spent)
+            if megabytes == 100:
+                self.row("suspend.100m_5m_dirty", "ms", suspends, None, None, "p50 <= 40")
+                self.row("resume.100m_to_cell", "ms", wakes, None, None, "p50 <= 30")
+            else:
+                self.row("suspend.1024m_5m_dirty", "ms", suspends)
+                self.row("resume.1024m_to_cell", "ms", wakes)
+            sb.remove()
+
+    def checkpoint(self):
+        off, on = self.warm_session(0), self.warm_session(0, {"checkpoints": "after_cell", "idle_seconds": 0})
+        plain, sent_at_once, spaced = [], [], []
+        on.ok("x")
+        time.sleep(1)
+        for _ in range(self.rounds(30)):
+            plain.append(timed(off.ok, "x += 1")[1])
+            on.ok("x += 1")
+            sent_at_once.append(timed(on.ok, "x += 1")[1])
+            time.sleep(0.3)
+            spaced.append(timed(on.ok, "x += 1")[1])
+            time.sleep(0.3)
+        usual = statistics.median(plain)
+        self.row("checkpoint.next_cell_waits", "ms", [t - usual for t in sent_at_once], None, None, "p50 <= 15")
+        self.row("checkpoint.cell_later", "ms", spaced, "the same without checkpoints", plain)
+        pauses = [n["pause_ms"] for n in on.api.get(f"{on.path}/nodes")["nodes"][2:]]
+        self.row("checkpoint.pause", "ms", pauses)
+        off.remove()
+        on.remove()
+
+    def sandbox_of(self, reply):
+        from client import Sandbox
+        assert "id" in reply and not reply.get("error"), reply
+        return Sandbox(self.api, reply["id"])
+
+
+def private_mib(sandbox_id):
+    """Pages that no other process shares, of all processes of a sandbox."""
+    total = 0
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and sandbox_id in (entry / "cgroup").read_text():
+                rollup = (entry / "smaps_rollup").read_text()
+                total += sum(int(n) for n in re.findall(r"^Private_(?:Clean|Dirty):\s+(\d+)", rollup, re.M))
+        except OSError:
+            continue
+    return total / 1024
