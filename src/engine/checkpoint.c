@@ -40,6 +40,8 @@ static void back_off(struct cop_sandbox *sb, const struct cop_error *err)
         cop_engine_event(sb->engine, "checkpoint.failed", sb->id, detail);
 }
 
+static void wake(struct cop_sandbox *sb);
+
 struct attempt {
         struct cop_engine *engine;
         char sandbox_id[COP_ID_MAX];
@@ -59,8 +61,8 @@ static void on_made(struct cop_node_row *row, const struct cop_error *err, void 
         }
         sb->checkpoint.failures = 0;
         cop_checkpoint_thin(sb);
-        if (sb->checkpoint.wanted) /* a cell has ended meanwhile */
-                cop_source_set_time(sb->checkpoint.timer, 0);
+        if (sb->checkpoint.wanted && sb->policy.checkpoints == COP_CHECKPOINTS_AFTER_CELL) /* a cell has ended meanwhile */
+                wake(sb);
 }
 
 static void make(struct cop_sandbox *sb)
