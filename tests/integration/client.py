@@ -159,6 +159,32 @@ class Sandbox:
     def remove(self):
         return self.api.delete(self.path)
 
+    # -- states ------------------------------------------------------------------------------------------------------
+
+    def suspend(self):
+        return self.api.post(f"{self.path}/suspend")
+
+    def resume(self, **params):
+        return self.api.post(f"{self.path}/resume", params or None)
+
+    def snapshot(self, **params):
+        return self.api.post(f"{self.path}/snapshots", params)
+
+    def fork(self, **params) -> list[Sandbox]:
+        """Live copies; fails when one of them failed."""
+        children = self.api.post(f"{self.path}/fork", params)["sandboxes"]
+        assert all("id" in c for c in children), children
+        return [Sandbox(self.api, c["id"]) for c in children]
+
+    def undo(self, steps: int = 1):
+        return self.api.post(f"{self.path}/undo", {"steps": steps})
+
+    def goto(self, node: str):
+        return self.api.post(f"{self.path}/goto", {"node": node})
+
+    def nodes(self):
+        return self.api.get(f"{self.path}/nodes")
+
 
 class Daemon:
     """A coppiced of the build tree with a home of its own."""

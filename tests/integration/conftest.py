@@ -70,6 +70,14 @@ def own_daemon(scratch, image_dir, request):
 
 
 @pytest.fixture(scope="session")
+def states_daemon(scratch, image_dir):
+    """One that tests of saved states may kill; of the session, because importing an image takes long."""
+    daemon = start_daemon(scratch / "states", image_dir)
+    yield daemon
+    end_daemon(daemon)
+
+
+@pytest.fixture(scope="session")
 def api(daemon):
     return daemon.api
 

@@ -1,0 +1,234 @@
+"""Rows of the list of situations that broke other code interpreters, about pause, resume, clock, entropy and forks; the number is
+in each test's name."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+
+import pytest
+
+from client import ApiError, wait_for
+from test_states import nodes_on_disk, remove_snapshots
+
+
+@pytest.fixture(scope="module")
+def api(states_daemon):
+    return states_daemon.api
+
+
+@pytest.fixture(scope="module")
+def shared(api):
+    """One for all tests that leave it awake and whole."""
+    sandbox = api.new(name="situations")
+    yield sandbox
+    try:
+        sandbox.remove()
+    except ApiError as error:
+        assert error.code == "sandbox_ended", error
+
+
+def test_1_3_7_thirty_rounds(states_daemon, shared):
+    """Every round a file and a variable, nothing of any round is lost; the daemon is killed with -9 in one of them."""
+    shared.ok("kept = {}; import os; pid = os.getpid(); os.makedirs('/workspace/rounds')")
+    first = shared.info()["contexts"][0]["kernel_pid"]
+    for n in range(30):
+        shared.ok(f"kept[{n}] = 'v{n}'; open('/workspace/rounds/f{n}', 'w').write('content {n}')")
+        shared.suspend()
+        if n == 10:
+            states_daemon.kill()
+            states_daemon.start()
+        if n % 3:
+            assert shared.resume()["memoryRestored"] is True
+    assert shared.text("kept == {n: f'v{n}' for n in range(30)}, pid == os.getpid()") == "(True, True)"
+    assert shared.text("[open(f'/workspace/rounds/f{n}').read() for n in range(30)] == [f'content {n}' for n in range(30)]") == "True"
+    assert shared.text("len(os.listdir('/workspace/rounds'))") == "30"
+    assert shared.info()["contexts"][0]["kernel_pid"] == first
+
+
+def test_4_resume_without_a_wait(shared):
+    for _ in range(3):
+        shared.suspend()
+        assert shared.resume()["state"] == "running"
+
+
+def test_8_looking_during_a_resume(api, shared):
+    shared.suspend()
+    states, stop = set(), threading.Event()
+
+    def look():
+        while not stop.is_set():
+            states.add(shared.info()["state"])  # raises for a 404
+
+    looker = threading.Thread(target=look)
+    looker.start()
+    shared.resume()
+    stop.set()
+    looker.join()
+    assert states <= {"suspended", "resuming", "running"}, states
+
+
+def test_9_no_resume_and_no_body(api, shared):
+    shared.suspend()
+    assert shared.text("6 * 7") == "42"
+    shared.suspend()
+    reply = api.raw("POST", f"{shared.path}/resume")
+    assert reply.status == 200 and reply.json()["memoryRestored"] is True
+
+
+def test_12_a_suspend_and_a_request_at_once(api, shared):
+    """In whatever order they arrive, the request is answered and what it needs is awake for it."""
+    for n in range(12):
+        suspending = threading.Thread(target=shared.suspend)
+        if n % 2:
+            suspending.start()
+            time.sleep(n * 0.002)
+        answer = []
+        asking = threading.Thread(target=lambda answer=answer, n=n: answer.append(shared.text(f"{n}")))
+        asking.start()
+        if n % 2 == 0:
+            time.sleep(n * 0.001)
+            suspending.start()
+        suspending.join()
+        asking.join()
+        assert answer == [str(n)]
+
+
+def test_13_ten_resumes_at_once(shared):
+    shared.suspend()
+    replies, faults = [], []
+
+    def resume():
+        try:
+            replies.append(shared.resume())
+        except Exception as error:
+            faults.append(error)
+
+    threads = [threading.Thread(target=resume) for _ in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not faults, faults
+    assert {r["id"] for r in replies} == {shared.id} and all(r["memoryRestored"] for r in replies)
+    assert len({r["resume_ms"] for r in replies}) == 1, "it was woken once"
+    kernels = shared.exec("pgrep -fc '[i]pykernel_launcher'")["stdout"].strip()
+    assert kernels == "1"
+
+
+def test_15_a_body_in_chunks_is_read(api, shared):
+    body = iter([b'{"kind": ', b'"filesystem"}'])
+    reply = api.raw("POST", f"{shared.path}/snapshots", body, {"Content-Type": "application/json", "Transfer-Encoding": "chunked"})
+    assert reply.status == 201 and reply.json()["kind"] == "files"
+    api.delete(f"/api/snapshots/{reply.json()['id']}")
+    reply = api.raw("POST", f"{shared.path}/suspend", iter([json.dumps({"keep_memory": False}).encode()]),
+                    {"Content-Type": "application/json", "Transfer-Encoding": "chunked"})
+    assert reply.status == 400 and "keep_memory" in reply.json()["message"], "what is not understood is refused, not passed over"
+
+
+def test_18_a_detached_command_is_running(api, shared):
+    command = shared.exec("sleep 1000", detach=True)
+    shared.suspend()
+    shared.resume()
+    assert api.get(f"{shared.path}/commands/{command['pid']}")["status"] == "running"
+    state = shared.exec(f"cut -d' ' -f3 /proc/{command['pid']}/stat")["stdout"].strip()
+    assert state == "S"
+    api.post(f"{shared.path}/commands/{command['pid']}/signal", {"signal": "KILL"})
+    wait_for(lambda: api.get(f"{shared.path}/commands/{command['pid']}")["status"] == "killed")
+
+
+def test_21_after_plots_and_tables(shared):
+    shared.ok("import matplotlib.pyplot as plt, pandas as pd; plt.plot([1, 2]); plt.show(); pd.DataFrame({'a': [1]})", timeout=60)
+    shared.suspend()
+    cell = shared.ok("plt.plot([2, 1]); plt.show(); pd.DataFrame({'b': [2]})")
+    assert any("image/png" in r["data"] for r in cell["results"]) and any("text/html" in r["data"] for r in cell["results"])
+
+
+def test_23_eight_branches_of_one_snapshot_at_once(api, shared):
+    shared.ok("branch = 'base'")
+    node = shared.snapshot()
+    children = api.post(f"/api/snapshots/{node['id']}/sandboxes", {"count": 8})["sandboxes"]
+    assert all(c.get("state") == "running" for c in children), children
+    pids, faults = [], []
+
+    def use(child, n):
+        try:
+            path = f"/api/sandboxes/{child['id']}"
+            cell = api.post(f"{path}/cells", {"code": f"branch += '-{n}'; branch, os.getpid()", "timeout": 30})
+            assert cell["status"] == "ok", cell
+            pids.append(cell["results"][0]["data"]["text/plain"])
+            api.delete(path)
+        except Exception as error:
+            faults.append(error)
+
+    threads = [threading.Thread(target=use, args=[c, n]) for n, c in enumerate(children)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not faults, faults
+    assert len({p.split(",")[1] for p in pids}) == 1, "the same pid, each in its own namespace"
+    assert {p.split("'")[1] for p in pids} == {f"base-{n}" for n in range(8)}
+    assert shared.text("branch") == "'base'"
+
+
+def test_26_the_clock_is_right_at_once(shared):
+    shared.ok("import time; before = time.time(), time.monotonic()")
+    shared.suspend()
+    time.sleep(3)
+    asked = time.time()
+    cell = shared.ok("time.time(), time.monotonic() - before[1]")
+    wall, monotonic = json.loads(cell["results"][0]["data"]["text/plain"].replace("(", "[").replace(")", "]"))
+    assert asked - 0.5 < wall < time.time() + 0.5
+    assert 0 <= monotonic < 60
+    date = float(shared.exec("date +%s.%N")["stdout"])
+    assert abs(date - time.time()) < 0.5
+
+
+def test_31_32_forks_have_their_own_entropy_and_identity(shared):
+    shared.ok("import uuid, random, socket, secrets; random.seed()")
+    children = shared.fork(count=2)
+    code = "os.urandom(16).hex(), str(uuid.uuid4()), secrets.token_hex(), socket.gethostname()"
+    values = [sandbox.text(code).strip("()").split(", ") for sandbox in (shared, *children)]
+    for column in zip(*values):
+        assert len(set(column)) == 3, column
+    names = [sandbox.exec("hostname")["stdout"].strip() for sandbox in (shared, *children)]
+    assert len(set(names)) == 3
+    for child in children:
+        child.remove()
+
+
+def test_34_a_snapshot_holds_what_was_there_then(api, shared):
+    """What came after it is in no sandbox made from it, nor is what another child did."""
+    shared.snapshot(name="clean")
+    shared.ok("secret = 'hunter2'; open('/workspace/secret', 'w').write(secret); os.environ['TOKEN'] = 'hunter2'")
+    first = api.new(**{"from": "clean"})
+    first.ok("mine = 'of the first'; open('/workspace/mine', 'w').write(mine)")
+    second = api.new(**{"from": "clean"})
+    for sandbox in (first, second):
+        assert sandbox.text("'secret' in globals(), os.path.exists('/workspace/secret'), os.environ.get('TOKEN')") == "(False, False, None)"
+    assert second.text("'mine' in globals(), os.path.exists('/workspace/mine')") == "(False, False)"
+    first.remove()
+    second.remove()
+    api.delete("/api/snapshots/clean")
+
+
+def test_88_the_memory_limit_holds_after_a_resume(api):
+    sandbox = api.new(memory="512M")
+    sandbox.ok("x = bytearray(50 << 20)")
+    sandbox.suspend()
+    assert sandbox.resume()["limits"]["memory_bytes"] == 512 << 20
+    cell = sandbox.run("y = bytearray(b'x' * (900 << 20))", timeout=60)
+    assert cell["status"] in ("oom", "error"), cell
+    assert cell["oom"]["limit_bytes"] == 512 << 20
+    sandbox.remove()
+
+
+def test_nothing_is_left(states_daemon, api, shared):
+    remove_snapshots(api)
+    api.delete("/api/sandboxes", all="true")
+    wait_for(lambda: nodes_on_disk(states_daemon) == [])
+    with pytest.raises(ApiError) as error:
+        shared.info() if shared.info()["state"] != "ended" else shared.resume()
+    assert error.value.code == "sandbox_ended"
