@@ -144,11 +144,13 @@ static int dump_pipe_data(struct cop_dump *d, int fd, struct img_file *f, struct
         if ((fcntl(in, F_SETPIPE_SZ, (int)f->arg[0] * 2) < 0 && fcntl(in, F_SETPIPE_SZ, (int)f->arg[0]) < 0) || !data)
                 return cop_error_errno(err, errno, "copying a pipe");
         ssize_t n = tee(reader, in, (size_t)queued, SPLICE_F_NONBLOCK);
-        if (n != queued || read(out, data, (size_t)queued) != queued)
+        if (n != queued)
                 return cop_error_errno(err, n < 0 ? errno : EIO, "copying the contents of a pipe");
-        struct img_packet packet = {.data = cop_image_put(d->writer, data, (size_t)queued)};
-        cop_image_add(d->writer, IMG_PACKETS, &packet);
-        f->packets = 1;
+        /* One read gives all, but for a pipe in packet mode (O_DIRECT): there one packet. */
+        for (ssize_t got; (got = read(out, data, (size_t)queued)) > 0; f->packets++) {
+                struct img_packet packet = {.data = cop_image_put(d->writer, data, (size_t)got)};
+                cop_image_add(d->writer, IMG_PACKETS, &packet);
+        }
         return 0;
 }
 

@@ -198,6 +198,17 @@ static int open_fifo(const char *path)
         return fd;
 }
 
+/* The first description of a pipe's end that is not there yet, or -1. */
+static int find_end(const struct cop_restore *r, uint32_t link, int access)
+{
+        for (uint32_t i = 0; i < r->image->count[IMG_FILES]; i++) {
+                const struct img_file *f = RESTORE_FILE(r, i);
+                if (f->kind == IMG_FILE_PIPE && f->link == link && r->objects[i] < 0 && ((int)f->flags & O_ACCMODE) == access)
+                        return (int)i;
+        }
+        return -1;
+}
+
 static int open_pipe(struct cop_restore *r, uint32_t index)
 {
         const struct img_file *f = RESTORE_FILE(r, index);
@@ -216,7 +227,10 @@ static int open_pipe(struct cop_restore *r, uint32_t index)
                         (void)fcntl(ret, F_SETFL, (int)f->flags & FLAGS_SET);
                 return ret;
         }
-        if (pipe2(pair, O_CLOEXEC | O_NONBLOCK) < 0)
+        /* Packet mode can only be had at birth: no F_SETFL, no reopening. */
+        int writer = find_end(r, f->link, O_WRONLY);
+        bool packets = f->packets > 1 || (writer >= 0 && RESTORE_FILE(r, writer)->flags & O_DIRECT);
+        if (pipe2(pair, O_CLOEXEC | O_NONBLOCK | (packets ? O_DIRECT : 0)) < 0)
                 return -errno;
         _cleanup_close_ int out = pair[0], in = pair[1];
         ret = fill_pipe(r, f, in);
@@ -224,7 +238,21 @@ static int open_pipe(struct cop_restore *r, uint32_t index)
                 return ret;
         if ((f->flags & O_ACCMODE) == O_RDWR)
                 return reopen(out, (int)f->flags);
-        int fd = (f->flags & O_ACCMODE) == O_WRONLY ? TAKE_FD(in) : TAKE_FD(out);
+        if (writer >= 0 && (uint32_t)writer != index) { /* the other description, while its end is at hand */
+                if (!packets && fcntl(in, F_SETFL, (int)RESTORE_FILE(r, writer)->flags & FLAGS_SET) < 0)
+                        return -errno;
+                if (packets && !(RESTORE_FILE(r, writer)->flags & O_NONBLOCK) && ioctl(in, FIONBIO, &(int){0}) < 0)
+                        return -errno;
+                ret = cop_restore_move_high(r, in);
+                in = -EBADF;
+                if (ret < 0)
+                        return ret;
+                r->objects[writer] = ret;
+        }
+        bool writes = (f->flags & O_ACCMODE) == O_WRONLY;
+        int fd = writes ? TAKE_FD(in) : TAKE_FD(out);
+        if (writes && packets)
+                return f->flags & O_NONBLOCK || ioctl(fd, FIONBIO, &(int){0}) == 0 ? fd : -errno;
         if (fcntl(fd, F_SETFL, (int)f->flags & FLAGS_SET) < 0)
                 return -errno;
         return fd;
