@@ -222,7 +222,13 @@ static int take_the_rest(void *userdata, struct cop_error *err)
                 cop_link_drain(k->init); /* ends of commands, told and not read yet */
         for (struct cop_command *c = k->commands; c; c = c->next)
                 cop_output_drain(c);
-        return cop_saved_write(k, &n->saved, err);
+        r = cop_saved_write(k, &n->saved, err);
+        if (r == 0 && k->client && !(n->flags & COP_NODE_END)) { /* what the daemon held back may go on */
+                struct cop_msg event;
+                cop_msg_init(&event, COP_WIRE_EVENT_TAKEN, 0);
+                cop_link_send(k->client, &event);
+        }
+        return r;
 }
 
 static int stop_by_cgroup(struct cop_keep *k, struct cop_error *err)
