@@ -268,7 +268,7 @@ void cop_sandbox_answer_resumed(struct cop_sandbox *sb, const struct cop_error *
         json_t *view = sb ? cop_sandbox_view(sb) : NULL;
 
         if (view) {
-                json_object_set_new(view, "memoryRestored", json_boolean(sb->memory_restored));
+                json_object_set_new(view, "memoryRestored", json_boolean(sb->memory_restored || !sb->resume_reason[0]));
                 if (sb->resume_reason[0])
                         json_object_set_new(view, "resumeReason", json_string(sb->resume_reason));
                 if (sb->resume_message[0])

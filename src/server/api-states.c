@@ -59,7 +59,8 @@ static void snapshot(struct cop_request *r)
 /* Checks {count?, name?, labels?, metadata?, ttl_seconds?}; false after an error reply. */
 static bool branch_params(struct cop_request *r, unsigned *count)
 {
-        static const char *const fields[] = {"count", "name", "labels", "metadata", "ttl_seconds", "policy", "env", "reseed", NULL}, *const env_words[] = {"none", "inherit", NULL};
+        static const char *const fields[] = {"count", "name", "labels", "metadata", "ttl_seconds", "policy", "env", "reseed", NULL};
+        static const char *const env_words[] = {"none", "inherit", NULL};
         struct cop_error err = COP_ERROR_NULL;
         const char *name = NULL;
         json_t *object = NULL;
