@@ -18,7 +18,7 @@ struct cop_dump_file {
         uint32_t flags;
         uint32_t index; /* in IMG_FILES */
         uint32_t link;
-        bool mapping;  /* opened for a mapping, not a descriptor */
+        bool mapping; /* opened for a mapping, not a descriptor */
 };
 
 struct cop_dump {
@@ -29,18 +29,18 @@ struct cop_dump {
         struct cop_vmas *vmas;           /* owned, one per process */
         struct cop_dump_file *files;     /* owned */
         size_t file_count, files_allocated;
-        uint32_t links;                  /* next link id */
+        uint32_t links; /* next link id */
         struct stat_id {
                 uint64_t dev, ino;
-        } *sources;                      /* owned: identity of the parent's page files, by source number in the writer */
+        } * sources; /* owned: identity of the parent's page files, by source number in the writer */
         size_t source_count;
-        char *buffer;                    /* owned: page transfer */
+        char *buffer; /* owned: page transfer */
         uint64_t pages_written, pages_kept;
         char *id_maps[2];        /* owned: uid_map and gid_map of the tree, as text */
         int64_t clock_offset[2]; /* ns that the tree's monotonic and boot clocks are ahead of ours */
         bool tracking; /* what the tracker says of writes refers to this parent, or to pages copied before the stop */
         int net_diag_fd;
-        bool root;                       /* map_files may be read */
+        bool root; /* map_files may be read */
 };
 
 /* dump_proc.c: processes, threads, credentials, signals, timers. */
@@ -48,7 +48,8 @@ int cop_dump_procs(struct cop_dump *d, struct cop_error *err);
 /* dump_mem.c */
 int cop_collect_memory(struct cop_dump *d, struct cop_error *err);
 int cop_dump_memory(struct cop_dump *d, struct cop_error *err);
-int cop_dump_object_pages(struct cop_dump *d, int fd, uint64_t size, uint32_t *ret_first, uint32_t *ret_count, struct cop_error *err);
+int cop_dump_object_pages(struct cop_dump *d, int fd, uint64_t size, uint32_t *ret_first, uint32_t *ret_count,
+                          struct cop_error *err);
 /* dump_fd.c: descriptors of all processes; mapped files through cop_dump_mapped_file (its index in IMG_FILES). */
 int cop_dump_descriptors(struct cop_dump *d, struct cop_error *err);
 int cop_dump_mapped_file(struct cop_dump *d, uint32_t proc, const struct cop_vma *v, struct cop_error *err);
@@ -67,5 +68,5 @@ uint32_t cop_dump_gid(const struct cop_dump *d, uint32_t gid);
 int cop_dump_socket(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct cop_error *err);
 int cop_dump_sockets_finish(struct cop_dump *d, struct cop_error *err);
 
-__attribute__((format(printf, 4, 5))) int cop_not_freezable(const struct cop_dump *d, uint32_t proc, struct cop_error *err,
-                                                           const char *format, ...);
+__attribute__((format(printf, 4, 5))) int cop_not_freezable(const struct cop_dump *d, uint32_t proc,
+                                                            struct cop_error *err, const char *format, ...);

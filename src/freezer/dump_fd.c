@@ -80,7 +80,8 @@ static struct cop_dump_file *find_same(struct cop_dump *d, pid_t pid, int fd, co
 {
         for (size_t i = 0; i < d->file_count; i++) {
                 const struct cop_dump_file *f = &d->files[i];
-                if (f->mapping || f->ino != fi->st.st_ino || f->dev != fi->st.st_dev || f->flags != (fi->flags & ~(uint32_t)O_CLOEXEC))
+                if (f->mapping || f->ino != fi->st.st_ino || f->dev != fi->st.st_dev ||
+                    f->flags != (fi->flags & ~(uint32_t)O_CLOEXEC))
                         continue;
                 if (syscall(SYS_kcmp, pid, f->pid, KCMP_FILE, fd, f->fd) == 0)
                         return &d->files[i];
@@ -109,7 +110,8 @@ int cop_dump_duplicate(struct cop_dump *d, struct cop_dump_file *known, struct c
         else
                 known->own_fd = (int)syscall(SYS_pidfd_getfd, d->tree.procs[known->proc].pidfd, known->fd, 0);
         if (known->own_fd < 0)
-                return cop_error_errno(err, errno, "duplicating descriptor %d of pid %d", known->fd, d->tree.procs[known->proc].nspid);
+                return cop_error_errno(err, errno, "duplicating descriptor %d of pid %d", known->fd,
+                                       d->tree.procs[known->proc].nspid);
         return known->own_fd;
 }
 
@@ -154,7 +156,8 @@ static int dump_pipe_data(struct cop_dump *d, int fd, struct img_file *f, struct
         return 0;
 }
 
-static int dump_pipe(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, const struct fd_info *fi, struct cop_error *err)
+static int dump_pipe(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, const struct fd_info *fi,
+                     struct cop_error *err)
 {
         bool first;
 
@@ -212,7 +215,10 @@ static int dump_timerfd(struct cop_dump *d, struct cop_dump_file *known, struct 
         if (v && sscanf(v, "(%llu, %llu)", &s, &ns) == 2)
                 f->arg[3] = s * 1000000000ULL + ns;
         /* When it will fire, on the tree's clock: for absolute ones, which must never fire early. */
-        clock_gettime(f->arg[0] == CLOCK_REALTIME ? CLOCK_REALTIME : f->arg[0] == CLOCK_BOOTTIME ? CLOCK_BOOTTIME : CLOCK_MONOTONIC, &now);
+        clock_gettime(f->arg[0] == CLOCK_REALTIME   ? CLOCK_REALTIME
+                      : f->arg[0] == CLOCK_BOOTTIME ? CLOCK_BOOTTIME
+                                                    : CLOCK_MONOTONIC,
+                      &now);
         f->arg[5] = (uint64_t)(now.tv_sec * 1000000000LL + now.tv_nsec) + f->arg[3];
         if (f->arg[0] == CLOCK_MONOTONIC || f->arg[0] == CLOCK_BOOTTIME)
                 f->arg[5] += (uint64_t)d->clock_offset[f->arg[0] == CLOCK_BOOTTIME];
@@ -226,7 +232,8 @@ static int dump_timerfd(struct cop_dump *d, struct cop_dump_file *known, struct 
  * looked for below the process's folder and below the root. */
 #define FIND_BUDGET 300000
 
-static int name_by_handle(struct cop_dump *d, const struct cop_dump_file *known, const char *line, char *path, size_t size)
+static int name_by_handle(struct cop_dump *d, const struct cop_dump_file *known, const char *line, char *path,
+                          size_t size)
 {
         struct {
                 struct file_handle h;
@@ -238,7 +245,8 @@ static int name_by_handle(struct cop_dump *d, const struct cop_dump_file *known,
         const char *text = strstr(line, "fhandle-bytes:");
         const char *end = strchr(line, '\n');
 
-        if (!text || (end && text > end) || sscanf(text, "fhandle-bytes:%x fhandle-type:%x f_handle:%n", &bytes, &type, &used) != 2 || used == 0 ||
+        if (!text || (end && text > end) ||
+            sscanf(text, "fhandle-bytes:%x fhandle-type:%x f_handle:%n", &bytes, &type, &used) != 2 || used == 0 ||
             bytes > sizeof(handle.bytes))
                 return -ENOENT;
         handle.h.handle_bytes = bytes;
@@ -261,7 +269,8 @@ static int name_by_handle(struct cop_dump *d, const struct cop_dump_file *known,
         return 0;
 }
 
-static int name_by_number(struct cop_dump *d, const struct cop_dump_file *known, unsigned sdev, unsigned long ino, char *path, size_t size)
+static int name_by_number(struct cop_dump *d, const struct cop_dump_file *known, unsigned sdev, unsigned long ino,
+                          char *path, size_t size)
 {
         size_t budget = FIND_BUDGET;
         char name[32], cwd[4096], found[4096];
@@ -281,7 +290,8 @@ static int name_by_number(struct cop_dump *d, const struct cop_dump_file *known,
         return r;
 }
 
-static int dump_inotify(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, const char *text, struct cop_error *err)
+static int dump_inotify(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, const char *text,
+                        struct cop_error *err)
 {
         f->kind = IMG_FILE_INOTIFY;
         f->first_watch = cop_image_count(d->writer, IMG_WATCHES);
@@ -290,13 +300,16 @@ static int dump_inotify(struct cop_dump *d, struct cop_dump_file *known, struct 
                 unsigned long ino;
                 unsigned sdev;
                 char path[LINK_MAX_BYTES];
-                if (sscanf(line, "inotify wd:%x ino:%lx sdev:%x mask:%x", (unsigned *)&watch.fd, &ino, &sdev, &watch.events) != 4)
+                if (sscanf(line, "inotify wd:%x ino:%lx sdev:%x mask:%x", (unsigned *)&watch.fd, &ino, &sdev,
+                           &watch.events) != 4)
                         continue;
                 int r = name_by_handle(d, known, line, path, sizeof(path));
                 if (r < 0)
                         r = name_by_number(d, known, sdev, ino, path, sizeof(path));
                 if (r < 0)
-                        return cop_not_freezable(d, known->proc, err, "has an inotify watch (fd %d) on a file that cannot be named", known->fd);
+                        return cop_not_freezable(d, known->proc, err,
+                                                 "has an inotify watch (fd %d) on a file that cannot be named",
+                                                 known->fd);
                 watch.path = cop_image_puts(d->writer, path);
                 cop_image_add(d->writer, IMG_WATCHES, &watch);
                 f->watches++;
@@ -304,7 +317,8 @@ static int dump_inotify(struct cop_dump *d, struct cop_dump_file *known, struct 
         return 0;
 }
 
-static int dump_anonymous(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, const struct fd_info *fi, struct cop_error *err)
+static int dump_anonymous(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, const struct fd_info *fi,
+                          struct cop_error *err)
 {
         const char *link = fi->link;
 
@@ -330,12 +344,14 @@ static int dump_anonymous(struct cop_dump *d, struct cop_dump_file *known, struc
                 f->kind = IMG_FILE_PIDFD;
                 f->arg[0] = pid > 0 ? (uint64_t)cop_pid_inside(d->tree.pidns_fd, pid) : 0;
                 if (pid > 0 && f->arg[0] == 0)
-                        return cop_not_freezable(d, known->proc, err, "holds a pidfd of a process outside (fd %d)", known->fd);
+                        return cop_not_freezable(d, known->proc, err, "holds a pidfd of a process outside (fd %d)",
+                                                 known->fd);
                 return 0;
         }
         const char *name = strchr(link, '[');
         int n = name ? (int)strcspn(name + 1, "]") : 0;
-        return cop_not_freezable(d, known->proc, err, "holds an %.*s (fd %d)", name ? n : 60, name ? name + 1 : link, known->fd);
+        return cop_not_freezable(d, known->proc, err, "holds an %.*s (fd %d)", name ? n : 60, name ? name + 1 : link,
+                                 known->fd);
 }
 
 /* ---- files by path ---- */
@@ -348,7 +364,8 @@ static void cut_deleted(char *link)
                 link[n - 10] = '\0';
 }
 
-static int dump_memfd(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct fd_info *fi, struct cop_error *err)
+static int dump_memfd(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct fd_info *fi,
+                      struct cop_error *err)
 {
         bool first;
 
@@ -373,7 +390,8 @@ static int dump_memfd(struct cop_dump *d, struct cop_dump_file *known, struct im
         return cop_dump_object_pages(d, reader, (uint64_t)fi->st.st_size, &f->first_extent, &f->extents, err);
 }
 
-static int dump_regular(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct fd_info *fi, struct cop_error *err)
+static int dump_regular(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct fd_info *fi,
+                        struct cop_error *err)
 {
         bool first;
 
@@ -406,7 +424,8 @@ static int dump_regular(struct cop_dump *d, struct cop_dump_file *known, struct 
         return cop_dump_object_pages(d, reader, (uint64_t)fi->st.st_size, &f->first_extent, &f->extents, err);
 }
 
-static int dump_tty(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, const struct fd_info *fi, struct cop_error *err)
+static int dump_tty(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, const struct fd_info *fi,
+                    struct cop_error *err)
 {
         struct {
                 struct termios2_like {
@@ -469,17 +488,21 @@ static int dump_tty_queues(struct cop_dump *d, struct cop_dump_file *known, stru
                 return cop_error_errno(err, errno, "opening a terminal");
         int r = cop_pty_drain(known->own_fd, slave, state, &typed, &printed);
         if (r == 0)
-                r = cop_pty_fill(known->own_fd, slave, state, typed.data, typed.len, printed.data, printed.len);
+                r = cop_pty_fill(known->own_fd, slave, state, &(struct iovec){typed.data, typed.len},
+                                 &(struct iovec){printed.data, printed.len});
         if (r < 0)
                 return cop_error_errno(err, -r, "reading what waits in a terminal");
         f->first_packet = cop_image_count(d->writer, IMG_PACKETS);
         f->packets = 2;
-        cop_image_add(d->writer, IMG_PACKETS, &(struct img_packet){.data = cop_image_put(d->writer, typed.data, typed.len)});
-        cop_image_add(d->writer, IMG_PACKETS, &(struct img_packet){.data = cop_image_put(d->writer, printed.data, printed.len)});
+        cop_image_add(d->writer, IMG_PACKETS,
+                      &(struct img_packet){.data = cop_image_put(d->writer, typed.data, typed.len)});
+        cop_image_add(d->writer, IMG_PACKETS,
+                      &(struct img_packet){.data = cop_image_put(d->writer, printed.data, printed.len)});
         return 0;
 }
 
-static int dump_device(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct fd_info *fi, struct cop_error *err)
+static int dump_device(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct fd_info *fi,
+                       struct cop_error *err)
 {
         unsigned maj = major(fi->st.st_rdev), min = minor(fi->st.st_rdev);
 
@@ -494,7 +517,8 @@ static int dump_device(struct cop_dump *d, struct cop_dump_file *known, struct i
         return cop_not_freezable(d, known->proc, err, "holds the device %.100s (fd %d)", fi->link, known->fd);
 }
 
-static int dump_by_kind(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct fd_info *fi, struct cop_error *err)
+static int dump_by_kind(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct fd_info *fi,
+                        struct cop_error *err)
 {
         struct statfs fs;
         char path[64];
@@ -519,7 +543,8 @@ static int dump_by_kind(struct cop_dump *d, struct cop_dump_file *known, struct 
                 return dump_regular(d, known, f, fi, err);
         if (S_ISDIR(fi->st.st_mode) || S_ISLNK(fi->st.st_mode) || S_ISSOCK(fi->st.st_mode)) {
                 if (fi->st.st_nlink == 0)
-                        return cop_not_freezable(d, known->proc, err, "holds the removed folder %.100s (fd %d)", fi->link, known->fd);
+                        return cop_not_freezable(d, known->proc, err, "holds the removed folder %.100s (fd %d)",
+                                                 fi->link, known->fd);
                 f->kind = IMG_FILE_DIRECTORY;
                 f->path = cop_image_puts(d->writer, fi->link);
                 return 0;
@@ -529,11 +554,20 @@ static int dump_by_kind(struct cop_dump *d, struct cop_dump_file *known, struct 
         return cop_not_freezable(d, known->proc, err, "holds %.100s (fd %d)", fi->link, known->fd);
 }
 
-static int dump_new_file(struct cop_dump *d, pid_t pid, uint32_t proc, int fd, struct fd_info *fi, struct cop_error *err)
+static int dump_new_file(struct cop_dump *d, pid_t pid, uint32_t proc, int fd, struct fd_info *fi,
+                         struct cop_error *err)
 {
-        struct img_file f = {.flags = fi->flags & ~(uint32_t)O_CLOEXEC, .position = fi->position, .dev = fi->st.st_dev, .ino = fi->st.st_ino};
-        struct cop_dump_file known = {
-                .dev = fi->st.st_dev, .ino = fi->st.st_ino, .pid = pid, .proc = proc, .fd = fd, .own_fd = -EBADF, .flags = f.flags};
+        struct img_file f = {.flags = fi->flags & ~(uint32_t)O_CLOEXEC,
+                             .position = fi->position,
+                             .dev = fi->st.st_dev,
+                             .ino = fi->st.st_ino};
+        struct cop_dump_file known = {.dev = fi->st.st_dev,
+                                      .ino = fi->st.st_ino,
+                                      .pid = pid,
+                                      .proc = proc,
+                                      .fd = fd,
+                                      .own_fd = -EBADF,
+                                      .flags = f.flags};
         const char *name = external_name(d, &fi->st);
         int r = 0;
 
@@ -564,9 +598,12 @@ static void dump_locks(struct cop_dump *d, struct img_proc *ip, int fd, const ch
                 struct img_lock lock = {.fd = fd, .end = UINT64_MAX};
                 char kind[16], mode[16], end[24];
                 unsigned long long start;
-                if (sscanf(line, "lock:\t%*d: %15s %*s %15s %*d %*s %llu %23s", kind, mode, &start, end) != 4 || kind[0] == '-' /* waits for one */)
+                if (sscanf(line, "lock:\t%*d: %15s %*s %15s %*d %*s %llu %23s", kind, mode, &start, end) != 4 ||
+                    kind[0] == '-' /* waits for one */)
                         continue;
-                lock.kind = strcmp(kind, "FLOCK") == 0 ? IMG_LOCK_FLOCK : strcmp(kind, "POSIX") == 0 ? IMG_LOCK_POSIX : IMG_LOCK_OFD;
+                lock.kind = strcmp(kind, "FLOCK") == 0   ? IMG_LOCK_FLOCK
+                            : strcmp(kind, "POSIX") == 0 ? IMG_LOCK_POSIX
+                                                         : IMG_LOCK_OFD;
                 lock.write = strcmp(mode, "WRITE") == 0;
                 lock.start = start;
                 if (strcmp(end, "EOF") != 0)
@@ -609,7 +646,8 @@ static int dump_process_fds(struct cop_dump *d, uint32_t proc, struct cop_error 
         _cleanup_free_ struct fd_info *fi = calloc(1, sizeof(*fi));
         _cleanup_free_ int *list = NULL;
         size_t n;
-        int r = fi ? cop_procfs_numbers(p->dir_fd, "fd", &list, &n, err) : cop_error_errno(err, ENOMEM, "collecting descriptors");
+        int r = fi ? cop_procfs_numbers(p->dir_fd, "fd", &list, &n, err)
+                   : cop_error_errno(err, ENOMEM, "collecting descriptors");
 
         if (r < 0)
                 return r;
@@ -663,8 +701,10 @@ static int resolve_epoll(struct cop_dump *d, struct cop_dump_file *known, struct
                                 w->file = fd->file;
                 }
                 if (w->file == IMG_NONE)
-                        return cop_not_freezable(d, known->proc, err, "has an epoll (fd %d) with a registration whose descriptor %d is closed",
-                                                 known->fd, w->fd);
+                        return cop_not_freezable(
+                                d, known->proc, err,
+                                "has an epoll (fd %d) with a registration whose descriptor %d is closed", known->fd,
+                                w->fd);
         }
         return 0;
 }
@@ -674,13 +714,14 @@ static void resolve_terminals(struct cop_dump *d)
         for (uint32_t i = 0; i < d->tree.count; i++) {
                 struct img_proc *ip = cop_image_record(d->writer, IMG_PROCS, i);
                 struct cop_procfs_stat st;
-                if (d->tree.procs[i].zombie || ip->pid != ip->sid || cop_procfs_stat(d->tree.procs[i].dir_fd, &st, NULL) < 0 || st.tty_nr == 0)
+                if (d->tree.procs[i].zombie || ip->pid != ip->sid ||
+                    cop_procfs_stat(d->tree.procs[i].dir_fd, &st, NULL) < 0 || st.tty_nr == 0)
                         continue;
                 uint64_t index = ((uint64_t)st.tty_nr & 0xff) | ((uint64_t)st.tty_nr >> 12 & 0xfff00);
                 for (uint32_t k = 0; k < cop_image_count(d->writer, IMG_FILES); k++) {
                         const struct img_file *f = cop_image_record(d->writer, IMG_FILES, k);
-                        bool outside = f->kind == IMG_FILE_EXTERNAL && f->arg[0] && major(f->arg[0]) >= 136 && major(f->arg[0]) <= 143 &&
-                                       minor(f->arg[0]) == index;
+                        bool outside = f->kind == IMG_FILE_EXTERNAL && f->arg[0] && major(f->arg[0]) >= 136 &&
+                                       major(f->arg[0]) <= 143 && minor(f->arg[0]) == index;
                         if ((f->kind == IMG_FILE_PTMX && f->arg[0] == index) || outside) {
                                 ip->tty = k;
                                 ip->tty_pgrp = (uint32_t)cop_pid_inside(d->tree.pidns_fd, st.tpgid);
@@ -730,8 +771,8 @@ static int open_mapped(const struct cop_dump *d, uint32_t proc, const struct cop
         return openat(d->tree.procs[proc].dir_fd, path, O_RDONLY | O_CLOEXEC);
 }
 
-static int dump_mapped_object(struct cop_dump *d, uint32_t proc, const struct cop_vma *v, struct cop_dump_file *known, struct img_file *f,
-                              char *path, struct cop_error *err)
+static int dump_mapped_object(struct cop_dump *d, uint32_t proc, const struct cop_vma *v, struct cop_dump_file *known,
+                              struct img_file *f, char *path, struct cop_error *err)
 {
         bool first;
         struct stat st;
@@ -739,7 +780,8 @@ static int dump_mapped_object(struct cop_dump *d, uint32_t proc, const struct co
         known->link = f->link = object_link(d, known->dev, known->ino, &first);
         _cleanup_close_ int fd = open_mapped(d, proc, v);
         if (fd < 0 || fstat(fd, &st) < 0)
-                return cop_not_freezable(d, proc, err, "maps %.100s, which only root can read (%s)", path, strerror(errno));
+                return cop_not_freezable(d, proc, err, "maps %.100s, which only root can read (%s)", path,
+                                         strerror(errno));
         f->arg[0] = (uint64_t)st.st_size;
         f->arg[1] = st.st_mode;
         f->arg[2] = 0;
@@ -758,13 +800,20 @@ int cop_dump_mapped_file(struct cop_dump *d, uint32_t proc, const struct cop_vma
         uint32_t flags = v->flags & IMG_VMA_SHARED && v->flags & IMG_VMA_MAYWRITE ? O_RDWR : O_RDONLY;
         char *path = d->vmas[proc].text + v->path;
         struct img_file f = {.flags = flags, .dev = v->dev, .ino = v->ino};
-        struct cop_dump_file known = {.dev = v->dev, .ino = v->ino, .proc = proc, .fd = -1, .own_fd = -EBADF, .flags = flags, .mapping = true};
+        struct cop_dump_file known = {.dev = v->dev,
+                                      .ino = v->ino,
+                                      .proc = proc,
+                                      .fd = -1,
+                                      .own_fd = -EBADF,
+                                      .flags = flags,
+                                      .mapping = true};
         size_t n = strlen(path);
         bool deleted = n > 10 && strcmp(path + n - 10, " (deleted)") == 0;
         int r = 0;
 
         for (size_t i = d->file_count; i-- > 0;) /* areas of one file lie together: the last is likely the one */
-                if (d->files[i].mapping && d->files[i].ino == v->ino && d->files[i].dev == v->dev && d->files[i].flags == flags)
+                if (d->files[i].mapping && d->files[i].ino == v->ino && d->files[i].dev == v->dev &&
+                    d->files[i].flags == flags)
                         return (int)d->files[i].index;
         const struct stat identity = {.st_dev = v->dev, .st_ino = v->ino};
         const char *external = external_name(d, &identity);

@@ -29,7 +29,7 @@
 #include "freezer/tracker.h"
 
 /* Runs of at least this many pages are mapped at thaw, shorter ones copied. */
-#define RUN_LONG    COP_RUN_LONG
+#define RUN_LONG COP_RUN_LONG
 #define ADDRESS_END 0x7ffffffff000ULL
 
 /* ---- areas into records ---- */
@@ -40,7 +40,7 @@ struct area_state {
         const struct cop_tracked *tracked; /* borrowed; NULL: all runs count as written */
         const struct img_proc *old;        /* the process in the parent image, or NULL */
         uint32_t old_vma;                  /* where in its areas the last search ended */
-        struct img_vma vma; /* being joined; start == end: none */
+        struct img_vma vma;                /* being joined; start == end: none */
         /* Extents of the area being built; written to the tables when it is complete. */
         struct img_extent *extents, *patches; /* owned */
         size_t extent_count, extents_allocated, patch_count, patches_allocated;
@@ -54,8 +54,10 @@ static int list_add(struct img_extent **list, size_t *count, size_t *allocated, 
                 uint64_t bytes = (uint64_t)last->pages * IMG_PAGE;
                 /* Pages from an ancestor join when contiguous there; new ones up to what one buffer holds, since a
                  * checksum covers one extent. */
-                if (last->address + bytes == e.address && last->source == e.source && last->checksum != COP_COPY_ALIGNED &&
-                    e.checksum != COP_COPY_ALIGNED && (e.source == IMG_NONE ? bytes + (uint64_t)e.pages * IMG_PAGE <= COP_COPY_SIZE : last->offset + bytes == e.offset)) {
+                if (last->address + bytes == e.address && last->source == e.source &&
+                    last->checksum != COP_COPY_ALIGNED && e.checksum != COP_COPY_ALIGNED &&
+                    (e.source == IMG_NONE ? bytes + (uint64_t)e.pages * IMG_PAGE <= COP_COPY_SIZE
+                                          : last->offset + bytes == e.offset)) {
                         last->pages += e.pages;
                         last->checksum = 0; /* of an ancestor's extents only whole ones can be verified */
                         return 0;
@@ -89,7 +91,9 @@ static int add_new(struct area_state *s, uint64_t start, uint64_t end, bool patc
         for (uint64_t at = start; r == 0 && at < end;) {
                 bool aligned;
                 uint64_t n = cop_run_piece(start, end, at, &aligned);
-                struct img_extent e = {.address = at, .pages = (uint32_t)(n / IMG_PAGE), .source = IMG_NONE,
+                struct img_extent e = {.address = at,
+                                       .pages = (uint32_t)(n / IMG_PAGE),
+                                       .source = IMG_NONE,
                                        .checksum = aligned ? COP_COPY_ALIGNED : 0};
                 r = patch ? add_patch(s, e) : add_extent(s, e);
                 at += n;
@@ -129,7 +133,8 @@ static int source_of(const struct cop_dump *d, const struct cop_vma *v)
 }
 
 /* A private mapping of a page file of ours, with the runs written since. */
-static int add_image_backed(struct area_state *s, const struct cop_vma *v, int source, const struct cop_run *runs, size_t n)
+static int add_image_backed(struct area_state *s, const struct cop_vma *v, int source, const struct cop_run *runs,
+                            size_t n)
 {
         uint64_t at = v->start, dirty = 0;
         int r = 0;
@@ -142,7 +147,8 @@ static int add_image_backed(struct area_state *s, const struct cop_vma *v, int s
         for (size_t i = 0; r == 0 && i <= n; i++) {
                 bool split = i < n && runs[i].end - runs[i].start >= RUN_LONG * IMG_PAGE;
                 if (i < n && !split) {
-                        r = runs[i].written ? add_new(s, runs[i].start, runs[i].end, true) : keep(s, runs[i].start, runs[i].end, true);
+                        r = runs[i].written ? add_new(s, runs[i].start, runs[i].end, true)
+                                            : keep(s, runs[i].start, runs[i].end, true);
                         continue;
                 }
                 uint64_t stop = i < n ? runs[i].start : v->end;
@@ -157,7 +163,8 @@ static int add_image_backed(struct area_state *s, const struct cop_vma *v, int s
                         r = add_extent(s, e);
                 }
                 if (r == 0 && i < n)
-                        r = runs[i].written ? add_new(s, runs[i].start, runs[i].end, false) : keep(s, runs[i].start, runs[i].end, false);
+                        r = runs[i].written ? add_new(s, runs[i].start, runs[i].end, false)
+                                            : keep(s, runs[i].start, runs[i].end, false);
                 at = i < n ? runs[i].end : v->end;
         }
         return r;
@@ -168,7 +175,8 @@ static int add_private(struct area_state *s, const struct cop_vma *v, const stru
         int r = 0;
 
         for (size_t i = 0; r == 0 && i < n; i++)
-                r = runs[i].written ? add_new(s, runs[i].start, runs[i].end, false) : keep(s, runs[i].start, runs[i].end, false);
+                r = runs[i].written ? add_new(s, runs[i].start, runs[i].end, false)
+                                    : keep(s, runs[i].start, runs[i].end, false);
         return r;
 }
 
@@ -287,7 +295,9 @@ static int keep(struct area_state *s, uint64_t start, uint64_t end, bool patch)
                         r = keep_from_parent(s, start, e->address, patch);
                         start = e->address;
                 }
-                struct img_extent piece = {.address = start, .offset = e->offset + (start - e->address), .source = 0,
+                struct img_extent piece = {.address = start,
+                                           .offset = e->offset + (start - e->address),
+                                           .source = 0,
                                            .pages = (uint32_t)((stop - start) / IMG_PAGE),
                                            .checksum = start == e->address && stop == e_end ? e->checksum : 0};
                 if (r == 0)
@@ -314,7 +324,8 @@ static struct img_ref area_name(struct cop_dump *d, const char *path)
         return (struct img_ref){0};
 }
 
-static int dump_area(struct area_state *s, const struct cop_vma *v, const struct cop_run *runs, size_t n, struct cop_error *err)
+static int dump_area(struct area_state *s, const struct cop_vma *v, const struct cop_run *runs, size_t n,
+                     struct cop_error *err)
 {
         struct cop_dump *d = s->d;
         const char *path = d->vmas[s->proc].text + v->path;
@@ -384,11 +395,13 @@ static int check_area(struct cop_dump *d, uint32_t proc, const struct cop_vma *v
         if (v->hugetlb)
                 return cop_not_freezable(d, proc, err, "maps hugetlb pages at %#llx", (unsigned long long)v->start);
         if (v->uffd && !d->request->tracker)
-                return cop_not_freezable(d, proc, err, "has memory under a userfaultfd at %#llx", (unsigned long long)v->start);
+                return cop_not_freezable(d, proc, err, "has memory under a userfaultfd at %#llx",
+                                         (unsigned long long)v->start);
         if (strncmp(path, "anon_inode:[io_uring]", 21) == 0)
                 return cop_not_freezable(d, proc, err, "holds an io_uring");
         if (v->pfnmap || strncmp(path, "anon_inode:", 11) == 0)
-                return cop_not_freezable(d, proc, err, "maps device memory (%.80s) at %#llx", path, (unsigned long long)v->start);
+                return cop_not_freezable(d, proc, err, "maps device memory (%.80s) at %#llx", path,
+                                         (unsigned long long)v->start);
         return 0;
 }
 
@@ -408,7 +421,8 @@ static int scan_areas(struct area_state *s, int pagemap_fd, const struct cop_vma
                 const struct cop_vma *v = &vs->list[i];
                 if (v->special || v->flags & IMG_VMA_SHARED)
                         continue;
-                unsigned now = (protect && cop_tracker_covers(t, pid, v) ? COP_SCAN_PROTECT : 0U) | (v->ino == 0 ? COP_SCAN_ANONYMOUS : 0U);
+                unsigned now = (protect && cop_tracker_covers(t, pid, v) ? COP_SCAN_PROTECT : 0U) |
+                               (v->ino == 0 ? COP_SCAN_ANONYMOUS : 0U);
                 if (end == 0 || now != flags) {
                         r = end ? cop_runs_scan(runs, pagemap_fd, start, end, flags) : 0;
                         start = v->start;
@@ -427,8 +441,12 @@ static int scan_areas(struct area_state *s, int pagemap_fd, const struct cop_vma
 static int dump_guards(struct cop_dump *d, uint32_t proc, int pagemap_fd, struct cop_error *err)
 {
         struct cop_page_region regions[256];
-        struct cop_scan_arg arg = {.size = sizeof(arg), .end = ADDRESS_END, .vec = (uintptr_t)regions, .vec_len = ELEMENTSOF(regions),
-                                   .category_mask = COP_PAGE_IS_GUARD, .return_mask = COP_PAGE_IS_GUARD};
+        struct cop_scan_arg arg = {.size = sizeof(arg),
+                                   .end = ADDRESS_END,
+                                   .vec = (uintptr_t)regions,
+                                   .vec_len = ELEMENTSOF(regions),
+                                   .category_mask = COP_PAGE_IS_GUARD,
+                                   .return_mask = COP_PAGE_IS_GUARD};
         struct img_proc *ip = cop_image_record(d->writer, IMG_PROCS, proc);
 
         ip->first_guard = cop_image_count(d->writer, IMG_GUARDS);
@@ -436,9 +454,11 @@ static int dump_guards(struct cop_dump *d, uint32_t proc, int pagemap_fd, struct
                 while (arg.start < arg.end) {
                         long n = ioctl(pagemap_fd, COP_PAGEMAP_SCAN, &arg);
                         if (n < 0)
-                                return cop_error_errno(err, errno, "looking for guard pages of pid %d", d->tree.procs[proc].nspid);
+                                return cop_error_errno(err, errno, "looking for guard pages of pid %d",
+                                                       d->tree.procs[proc].nspid);
                         for (long i = 0; i < n; i++, ip->guards++)
-                                cop_image_add(d->writer, IMG_GUARDS, &(struct img_guard){regions[i].start, regions[i].end});
+                                cop_image_add(d->writer, IMG_GUARDS,
+                                              &(struct img_guard){regions[i].start, regions[i].end});
                         if (arg.walk_end <= arg.start)
                                 break;
                         arg.start = arg.walk_end;
@@ -452,7 +472,8 @@ static int dump_process(struct cop_dump *d, uint32_t proc, struct cop_error *err
         struct img_proc *ip = cop_image_record(d->writer, IMG_PROCS, proc);
         struct area_state s = {.d = d, .proc = proc};
         struct cop_runs runs = {0};
-        uint32_t first_vma = cop_image_count(d->writer, IMG_VMAS), first_extent = cop_image_count(d->writer, IMG_EXTENTS);
+        uint32_t first_vma = cop_image_count(d->writer, IMG_VMAS),
+                 first_extent = cop_image_count(d->writer, IMG_EXTENTS);
         _cleanup_close_ int pagemap_fd = openat(d->tree.procs[proc].dir_fd, "pagemap", O_RDONLY | O_CLOEXEC);
         size_t k = 0;
         int r = 0;
@@ -479,7 +500,8 @@ static int dump_process(struct cop_dump *d, uint32_t proc, struct cop_error *err
                 struct cop_run piece = {0};
                 while (k < runs.count && runs.list[k].end <= v->start)
                         k++;
-                if (k < runs.count && runs.list[k].start < v->start) /* begins in an area that is not saved: vvar, our own */
+                if (k < runs.count &&
+                    runs.list[k].start < v->start) /* begins in an area that is not saved: vvar, our own */
                         runs.list[k].start = v->start;
                 size_t first = k, n;
                 /* Runs are joined across neighbouring areas: cut them at the border. */
@@ -533,7 +555,8 @@ static bool inherit_flags(const struct cop_dump *d, uint32_t proc, struct cop_vm
                         k++;
                 if (p && k < p->vmas)
                         old = IMG_RECORD(d->parent, IMG_VMAS, img_vma, p->first_vma + k);
-                if (old && old->start <= v->start && v->end <= old->end && (old->flags & FLAGS_OF_MAPS) == (v->flags & FLAGS_OF_MAPS))
+                if (old && old->start <= v->start && v->end <= old->end &&
+                    (old->flags & FLAGS_OF_MAPS) == (v->flags & FLAGS_OF_MAPS))
                         v->flags = old->flags;
                 else if (v->heap || v->stack)
                         v->flags |= IMG_VMA_MAYWRITE;
@@ -582,7 +605,8 @@ int cop_dump_memory(struct cop_dump *d, struct cop_error *err)
 }
 
 /* The content of a memory object or deleted file, by its holes. */
-int cop_dump_object_pages(struct cop_dump *d, int fd, uint64_t size, uint32_t *ret_first, uint32_t *ret_count, struct cop_error *err)
+int cop_dump_object_pages(struct cop_dump *d, int fd, uint64_t size, uint32_t *ret_first, uint32_t *ret_count,
+                          struct cop_error *err)
 {
         uint32_t first = cop_image_count(d->writer, IMG_EXTENTS), n = 0;
 
@@ -597,7 +621,8 @@ int cop_dump_object_pages(struct cop_dump *d, int fd, uint64_t size, uint32_t *r
                         hole = (off_t)size;
                 uint64_t from = (uint64_t)data & ~(uint64_t)(IMG_PAGE - 1);
                 while (from < (uint64_t)hole && from < size) {
-                        size_t want = MIN_OF(COP_COPY_SIZE, ((uint64_t)hole - from + IMG_PAGE - 1) & ~(uint64_t)(IMG_PAGE - 1));
+                        size_t want = MIN_OF(COP_COPY_SIZE,
+                                             ((uint64_t)hole - from + IMG_PAGE - 1) & ~(uint64_t)(IMG_PAGE - 1));
                         ssize_t got = pread(fd, d->buffer, want, (off_t)from);
                         if (got < 0)
                                 return cop_error_errno(err, errno, "reading a memory object or deleted file");
@@ -605,7 +630,8 @@ int cop_dump_object_pages(struct cop_dump *d, int fd, uint64_t size, uint32_t *r
                                 break;
                         size_t padded = ((size_t)got + IMG_PAGE - 1) & ~(size_t)(IMG_PAGE - 1);
                         memset(d->buffer + got, 0, padded - (size_t)got);
-                        struct img_extent e = {.address = from, .pages = (uint32_t)(padded / IMG_PAGE),
+                        struct img_extent e = {.address = from,
+                                               .pages = (uint32_t)(padded / IMG_PAGE),
                                                .checksum = XXH3_64bits(d->buffer, padded) | 1};
                         int r = cop_image_write_pages(d->writer, d->buffer, padded, &e.offset, err);
                         if (r < 0)

@@ -116,7 +116,8 @@ static int dump_filters(struct cop_dump *d, uint32_t index, pid_t tid, struct im
                 if (n < 0 && errno == ENOENT)
                         return 0;
                 if (n < 0)
-                        return cop_not_freezable(d, index, err, "has a seccomp filter that cannot be read (%s)", strerror(errno));
+                        return cop_not_freezable(d, index, err, "has a seccomp filter that cannot be read (%s)",
+                                                 strerror(errno));
                 if (cop_watch_is_ours(program, (size_t)n))
                         continue;
                 struct img_filter f = {.program = cop_image_put(d->writer, program, (size_t)n * sizeof(program[0]))};
@@ -132,9 +133,13 @@ static int check_sharing(struct cop_dump *d, uint32_t index, struct cop_error *e
         pid_t parent = p->parent == IMG_NONE ? 0 : d->tree.procs[p->parent].pid;
 
         for (size_t k = 1; k < p->task_count; k++)
-                if (syscall(SYS_kcmp, p->pid, p->tasks[k].tid, KCMP_FILES, 0, 0) > 0 || syscall(SYS_kcmp, p->pid, p->tasks[k].tid, KCMP_FS, 0, 0) > 0)
-                        return cop_not_freezable(d, index, err, "has a thread (%d) with descriptors or a folder of its own", p->tasks[k].nstid);
-        if (parent && (syscall(SYS_kcmp, p->pid, parent, KCMP_FILES, 0, 0) == 0 || syscall(SYS_kcmp, p->pid, parent, KCMP_VM, 0, 0) == 0 ||
+                if (syscall(SYS_kcmp, p->pid, p->tasks[k].tid, KCMP_FILES, 0, 0) > 0 ||
+                    syscall(SYS_kcmp, p->pid, p->tasks[k].tid, KCMP_FS, 0, 0) > 0)
+                        return cop_not_freezable(d, index, err,
+                                                 "has a thread (%d) with descriptors or a folder of its own",
+                                                 p->tasks[k].nstid);
+        if (parent && (syscall(SYS_kcmp, p->pid, parent, KCMP_FILES, 0, 0) == 0 ||
+                       syscall(SYS_kcmp, p->pid, parent, KCMP_VM, 0, 0) == 0 ||
                        syscall(SYS_kcmp, p->pid, parent, KCMP_FS, 0, 0) == 0))
                 return cop_not_freezable(d, index, err, "shares memory, descriptors or its folder with its parent");
         return 0;
@@ -168,8 +173,8 @@ static void fill_creds(struct cop_dump *d, struct img_creds *c, const struct ans
         c->no_new_privs = status->no_new_privs;
 }
 
-static int dump_thread(struct cop_dump *d, uint32_t index, struct cop_task *t, struct cop_op *ops, const struct answers *a,
-                       struct cop_error *err)
+static int dump_thread(struct cop_dump *d, uint32_t index, struct cop_task *t, struct cop_op *ops,
+                       const struct answers *a, struct cop_error *err)
 {
         struct img_thread it = {.tid = t->nstid, .regs = t->regs, .sigmask = t->sigmask};
         struct cop_proc *p = &d->tree.procs[index];
@@ -255,9 +260,10 @@ static int dump_process(struct cop_dump *d, struct cop_proc *p, struct img_proc 
         ip->keepcaps = (uint32_t)ops[OP_KEEPCAPS].result;
         memcpy(ip->itimers, a->itimers, sizeof(ip->itimers));
         ip->sigactions = cop_image_put(d->writer, a->sigactions, sizeof(a->sigactions));
-        const uint64_t mm[11] = {stat->start_code, stat->end_code, stat->start_data, stat->end_data,
-                                 stat->start_brk, (uint64_t)ops[OP_BRK].result, stat->start_stack,
-                                 stat->arg_start, stat->arg_end, stat->env_start, stat->env_end};
+        const uint64_t mm[11] = {stat->start_code,  stat->end_code,  stat->start_data,
+                                 stat->end_data,    stat->start_brk, (uint64_t)ops[OP_BRK].result,
+                                 stat->start_stack, stat->arg_start, stat->arg_end,
+                                 stat->env_start,   stat->env_end};
         memcpy(ip->mm, mm, sizeof(mm));
         for (int i = 0; i < 16; i++) {
                 struct rlimit64 limit;
@@ -288,16 +294,20 @@ static size_t parse_timers(struct cop_dump *d, const char *text, struct img_time
 {
         size_t n = 0;
 
-        for (const char *p = strstr(text, "ID: "); p; p = strstr(p + 4, "\nID: ") ? strstr(p + 4, "\nID: ") + 1 : NULL) {
+        for (const char *p = strstr(text, "ID: "); p;
+             p = strstr(p + 4, "\nID: ") ? strstr(p + 4, "\nID: ") + 1 : NULL) {
                 struct img_timer t = {0};
                 unsigned long long value;
                 char what[16], whom[8];
                 int who = 0, clock = 0;
-                if (sscanf(p, "ID: %d signal: %d/%llx notify: %15[a-z]/%7[a-z].%d ClockID: %d", &t.id, &t.signal, &value, what, whom, &who, &clock) != 7)
+                if (sscanf(p, "ID: %d signal: %d/%llx notify: %15[a-z]/%7[a-z].%d ClockID: %d", &t.id, &t.signal,
+                           &value, what, whom, &who, &clock) != 7)
                         continue;
                 t.value_ptr = value;
                 t.clock = clock;
-                t.notify = strcmp(what, "none") == 0 ? SIGEV_NONE : strcmp(what, "thread") == 0 ? SIGEV_THREAD : SIGEV_SIGNAL;
+                t.notify = strcmp(what, "none") == 0     ? SIGEV_NONE
+                           : strcmp(what, "thread") == 0 ? SIGEV_THREAD
+                                                         : SIGEV_SIGNAL;
                 if (strcmp(whom, "tid") == 0) {
                         t.notify |= SIGEV_THREAD_ID;
                         t.tid = cop_pid_inside(d->tree.pidns_fd, who);
@@ -326,7 +336,8 @@ static int dump_timers(struct cop_dump *d, uint32_t index, struct img_proc *ip, 
         if (n == 0)
                 return 0;
         for (size_t i = 0; i < n; i++) {
-                ops[2 * i] = cop_op(SYS_timer_gettime, 0, (uint64_t)list[i].id, cop_batch_data(p, t, i * sizeof(values[0])), 0, 0, 0, 0);
+                ops[2 * i] = cop_op(SYS_timer_gettime, 0, (uint64_t)list[i].id,
+                                    cop_batch_data(p, t, i * sizeof(values[0])), 0, 0, 0, 0);
                 ops[2 * i + 1] = cop_op(SYS_timer_getoverrun, 0, (uint64_t)list[i].id, 0, 0, 0, 0, 0);
         }
         int r = cop_batch_start(p, t, ops, 2 * n, NULL, 0, err);
@@ -362,13 +373,15 @@ static int start_batches(struct cop_proc *p, uint64_t vdso, struct cop_op (*ops)
                 started += r == 0;
         }
         for (size_t k = 0; k < started; k++) { /* all of them, also after an error: none may be left running */
-                int w = cop_batch_wait(p, &p->tasks[k], ops[k], k == 0 ? OP_COUNT : OP_THREAD_COUNT, NULL, 0, r == 0 ? err : NULL);
+                int w = cop_batch_wait(p, &p->tasks[k], ops[k], k == 0 ? OP_COUNT : OP_THREAD_COUNT, NULL, 0,
+                                       r == 0 ? err : NULL);
                 r = r == 0 ? w : r;
         }
         return r;
 }
 
-static int dump_live(struct cop_dump *d, uint32_t index, struct img_proc *ip, const struct cop_procfs_stat *stat, struct cop_error *err)
+static int dump_live(struct cop_dump *d, uint32_t index, struct img_proc *ip, const struct cop_procfs_stat *stat,
+                     struct cop_error *err)
 {
         struct cop_proc *p = &d->tree.procs[index];
         struct cop_op(*ops)[COP_SLOT_OPS] = calloc(p->task_count, sizeof(*ops));

@@ -32,7 +32,15 @@
 #include "freezer/sockets.h"
 
 /* States of linux/tcp_states.h, which user space only finds in a header that clashes with linux/tcp.h. */
-enum { TCP_ESTABLISHED = 1, TCP_FIN_WAIT1 = 4, TCP_FIN_WAIT2 = 5, TCP_CLOSE = 7, TCP_LAST_ACK = 9, TCP_LISTEN = 10, TCP_CLOSING = 11 };
+enum {
+        TCP_ESTABLISHED = 1,
+        TCP_FIN_WAIT1 = 4,
+        TCP_FIN_WAIT2 = 5,
+        TCP_CLOSE = 7,
+        TCP_LAST_ACK = 9,
+        TCP_LISTEN = 10,
+        TCP_CLOSING = 11
+};
 
 #ifndef SIOCUNIXFILE
 #define SIOCUNIXFILE 0x89e0
@@ -89,7 +97,8 @@ static int parse_unix(struct unix_table *t, const struct nlmsghdr *h)
         struct unix_info u = {.ino = m->udiag_ino, .state = m->udiag_state, .type = m->udiag_type};
         int r = 0;
 
-        for (const struct nlattr *a = (const struct nlattr *)(m + 1); left >= sizeof(*a) && a->nla_len >= sizeof(*a) && a->nla_len <= left;) {
+        for (const struct nlattr *a = (const struct nlattr *)(m + 1);
+             left >= sizeof(*a) && a->nla_len >= sizeof(*a) && a->nla_len <= left;) {
                 const void *value = a + 1;
                 size_t n = a->nla_len - sizeof(*a), step = NLMSG_ALIGN(a->nla_len);
                 if (a->nla_type == UNIX_DIAG_PEER && n >= 4)
@@ -115,8 +124,12 @@ static int collect_unix(struct cop_dump *d, struct unix_table *t, struct cop_err
                 struct nlmsghdr h;
                 struct unix_diag_req r;
         } req = {
-                .h = {.nlmsg_len = sizeof(req), .nlmsg_type = SOCK_DIAG_BY_FAMILY, .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP},
-                .r = {.sdiag_family = AF_UNIX, .udiag_states = ~0U, .udiag_show = UDIAG_SHOW_PEER | UDIAG_SHOW_ICONS | UDIAG_SHOW_RQLEN},
+                .h = {.nlmsg_len = sizeof(req),
+                      .nlmsg_type = SOCK_DIAG_BY_FAMILY,
+                      .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP},
+                .r = {.sdiag_family = AF_UNIX,
+                      .udiag_states = ~0U,
+                      .udiag_show = UDIAG_SHOW_PEER | UDIAG_SHOW_ICONS | UDIAG_SHOW_RQLEN},
         };
         char buf[32768] __attribute__((aligned(8)));
 
@@ -152,12 +165,27 @@ static const struct unix_info *find_unix(const struct unix_table *t, uint64_t in
 static const struct {
         int family, level, name;
 } options[] = {
-        {0, SOL_SOCKET, SO_SNDBUF},       {0, SOL_SOCKET, SO_RCVBUF},      {0, SOL_SOCKET, SO_REUSEADDR},  {0, SOL_SOCKET, SO_KEEPALIVE},
-        {0, SOL_SOCKET, SO_BROADCAST},    {0, SOL_SOCKET, SO_OOBINLINE},   {0, SOL_SOCKET, SO_LINGER},
-        {0, SOL_SOCKET, SO_RCVTIMEO},     {0, SOL_SOCKET, SO_SNDTIMEO},    {0, SOL_SOCKET, SO_RCVLOWAT},   {0, SOL_SOCKET, SO_REUSEPORT},
-        {0, SOL_SOCKET, SO_TIMESTAMP},    {AF_UNIX, SOL_SOCKET, SO_PASSCRED}, {AF_INET, IPPROTO_IP, IP_TOS}, {AF_INET, IPPROTO_IP, IP_TTL},
-        {AF_INET, IPPROTO_TCP, TCP_NODELAY}, {AF_INET, IPPROTO_TCP, TCP_KEEPIDLE}, {AF_INET, IPPROTO_TCP, TCP_KEEPINTVL},
-        {AF_INET, IPPROTO_TCP, TCP_KEEPCNT}, {AF_INET, IPPROTO_TCP, TCP_CORK}, {AF_INET, IPPROTO_TCP, TCP_USER_TIMEOUT},
+        {0, SOL_SOCKET, SO_SNDBUF},
+        {0, SOL_SOCKET, SO_RCVBUF},
+        {0, SOL_SOCKET, SO_REUSEADDR},
+        {0, SOL_SOCKET, SO_KEEPALIVE},
+        {0, SOL_SOCKET, SO_BROADCAST},
+        {0, SOL_SOCKET, SO_OOBINLINE},
+        {0, SOL_SOCKET, SO_LINGER},
+        {0, SOL_SOCKET, SO_RCVTIMEO},
+        {0, SOL_SOCKET, SO_SNDTIMEO},
+        {0, SOL_SOCKET, SO_RCVLOWAT},
+        {0, SOL_SOCKET, SO_REUSEPORT},
+        {0, SOL_SOCKET, SO_TIMESTAMP},
+        {AF_UNIX, SOL_SOCKET, SO_PASSCRED},
+        {AF_INET, IPPROTO_IP, IP_TOS},
+        {AF_INET, IPPROTO_IP, IP_TTL},
+        {AF_INET, IPPROTO_TCP, TCP_NODELAY},
+        {AF_INET, IPPROTO_TCP, TCP_KEEPIDLE},
+        {AF_INET, IPPROTO_TCP, TCP_KEEPINTVL},
+        {AF_INET, IPPROTO_TCP, TCP_KEEPCNT},
+        {AF_INET, IPPROTO_TCP, TCP_CORK},
+        {AF_INET, IPPROTO_TCP, TCP_USER_TIMEOUT},
         {AF_INET6, IPPROTO_IPV6, IPV6_V6ONLY},
         {0, SOL_SOCKET, SO_PRIORITY}, /* after IP_TOS, which sets it */
 };
@@ -170,7 +198,8 @@ static struct img_ref dump_options(struct cop_dump *d, int fd, int family, int t
         for (size_t i = 0; i < ELEMENTSOF(options); i++) {
                 struct img_sockopt o = {.level = options[i].level, .name = options[i].name};
                 socklen_t length = sizeof(o.value);
-                if (options[i].family && options[i].family != family && !(options[i].family == AF_INET && family == AF_INET6))
+                if (options[i].family && options[i].family != family &&
+                    !(options[i].family == AF_INET && family == AF_INET6))
                         continue;
                 if (options[i].level == IPPROTO_TCP && type != SOCK_STREAM)
                         continue;
@@ -185,7 +214,8 @@ static struct img_ref dump_options(struct cop_dump *d, int fd, int family, int t
 /* ---- queues ---- */
 
 /* Descriptors on their way through a socket are files of the image like any other. */
-static int dump_rights(struct cop_dump *d, struct msghdr *m, struct img_packet *p, uint32_t proc, int fd, struct cop_error *err)
+static int dump_rights(struct cop_dump *d, struct msghdr *m, struct img_packet *p, uint32_t proc, int fd,
+                       struct cop_error *err)
 {
         uint32_t files[256];
         size_t n = 0;
@@ -233,7 +263,8 @@ static bool carries_rights(int fd, off_t at, size_t length, char *buf)
         struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
         int off = (int)at;
 
-        if (setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &off, sizeof(off)) < 0 || recvmsg(fd, &m, MSG_PEEK | MSG_DONTWAIT | MSG_CMSG_CLOEXEC) <= 0)
+        if (setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &off, sizeof(off)) < 0 ||
+            recvmsg(fd, &m, MSG_PEEK | MSG_DONTWAIT | MSG_CMSG_CLOEXEC) <= 0)
                 return false;
         return discard_rights(&m);
 }
@@ -254,8 +285,8 @@ static size_t bytes_before_rights(int fd, size_t at, size_t got, char *buf)
 }
 
 /* Peeks the receive queue message by message.  For streams a message is what one peek gives. */
-static int dump_queue(struct cop_dump *d, const struct cop_dump_file *known, int fd, bool stream, struct img_packet **ret, size_t *ret_n,
-                      struct cop_error *err)
+static int dump_queue(struct cop_dump *d, const struct cop_dump_file *known, int fd, bool stream,
+                      struct img_packet **ret, size_t *ret_n, struct cop_error *err)
 {
         size_t size = 1UL << 18, n = 0, total = 0;
         _cleanup_free_ char *buf = malloc(size);
@@ -271,8 +302,12 @@ static int dump_queue(struct cop_dump *d, const struct cop_dump_file *known, int
                 struct sockaddr_storage address;
                 char control[CMSG_SPACE(256 * sizeof(int))] __attribute__((aligned(8)));
                 struct iovec iov = {.iov_base = buf, .iov_len = size};
-                struct msghdr m = {.msg_name = &address, .msg_namelen = sizeof(address), .msg_iov = &iov, .msg_iovlen = 1,
-                                   .msg_control = control, .msg_controllen = sizeof(control)};
+                struct msghdr m = {.msg_name = &address,
+                                   .msg_namelen = sizeof(address),
+                                   .msg_iov = &iov,
+                                   .msg_iovlen = 1,
+                                   .msg_control = control,
+                                   .msg_controllen = sizeof(control)};
                 ssize_t got = recvmsg(fd, &m, MSG_PEEK | MSG_DONTWAIT | MSG_TRUNC * !stream | MSG_CMSG_CLOEXEC);
                 struct img_packet p = {0};
                 if (got < 0 || (got == 0 && stream) || (got == 0 && n > 0 && !steps))
@@ -325,7 +360,8 @@ static void put_queue(struct cop_dump *d, struct img_file *f, const struct img_p
                 cop_image_add(d->writer, IMG_PACKETS, &list[i]);
 }
 
-static int dump_receive_queue(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, int fd, bool stream, struct cop_error *err)
+static int dump_receive_queue(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, int fd, bool stream,
+                              struct cop_error *err)
 {
         struct img_packet *list = NULL;
         size_t n = 0;
@@ -371,13 +407,15 @@ static int dump_unix(struct cop_dump *d, struct cop_dump_file *known, struct img
         /* Until a peer in the tree is found.  A connection made from outside belongs to the network namespace of whoever made
          * it, so that unix_diag does not show it here at all. */
         length = sizeof(peer);
-        if (!listening && f->arg[IMG_SOCK_TYPE] != SOCK_DGRAM && getpeername(fd, (struct sockaddr *)&peer, &length) == 0)
+        if (!listening && f->arg[IMG_SOCK_TYPE] != SOCK_DGRAM &&
+            getpeername(fd, (struct sockaddr *)&peer, &length) == 0)
                 f->arg[IMG_SOCK_STATE] = IMG_SOCK_CLOSED;
         if (f->path.length > sizeof(sa_family_t)) {
                 _cleanup_close_ int file = ioctl(fd, SIOCUNIXFILE);
                 if (file >= 0 && fstat(file, &st) == 0 && st.st_nlink > 0) {
                         f->arg[IMG_SOCK_MODE] = st.st_mode;
-                        f->arg[IMG_SOCK_OWNER] = cop_dump_uid(d, st.st_uid) | (uint64_t)cop_dump_gid(d, st.st_gid) << 32;
+                        f->arg[IMG_SOCK_OWNER] = cop_dump_uid(d, st.st_uid) | (uint64_t)cop_dump_gid(d, st.st_gid)
+                                                                                      << 32;
                 }
         }
         return listening ? 0 : dump_receive_queue(d, known, f, fd, f->arg[IMG_SOCK_TYPE] == SOCK_STREAM, err);
@@ -427,8 +465,8 @@ static int dump_inet(struct cop_dump *d, struct cop_dump_file *known, struct img
         if (f->arg[IMG_SOCK_TYPE] == SOCK_STREAM && f->arg[IMG_SOCK_PROTOCOL] == IPPROTO_TCP)
                 return dump_tcp(d, known, f, fd, err);
         if (f->arg[IMG_SOCK_TYPE] != SOCK_DGRAM)
-                return cop_not_freezable(d, known->proc, err, "holds a raw or unknown socket of protocol %d (fd %d)", (int)f->arg[IMG_SOCK_PROTOCOL],
-                                         known->fd);
+                return cop_not_freezable(d, known->proc, err, "holds a raw or unknown socket of protocol %d (fd %d)",
+                                         (int)f->arg[IMG_SOCK_PROTOCOL], known->fd);
         add_peer_name(d, f, fd);
         f->arg[IMG_SOCK_STATE] = IMG_SOCK_IDLE;
         return dump_receive_queue(d, known, f, fd, false, err);
@@ -492,7 +530,8 @@ static bool same_bytes(struct cop_dump *d, const struct img_ref *a, const struct
 {
         const char *heap = cop_image_record(d->writer, IMG_HEAP, 0);
 
-        return a->length == b->length && a->length > sizeof(sa_family_t) && memcmp(heap + a->offset, heap + b->offset, a->length) == 0;
+        return a->length == b->length && a->length > sizeof(sa_family_t) &&
+               memcmp(heap + a->offset, heap + b->offset, a->length) == 0;
 }
 
 /* The listener an accepted end has its name from. */
@@ -500,8 +539,8 @@ static uint32_t find_listener(struct cop_dump *d, uint32_t end)
 {
         for (uint32_t i = 0; i < cop_image_count(d->writer, IMG_FILES); i++) {
                 const struct img_file *f = file_at(d, i), *e = file_at(d, end);
-                if (f->kind == e->kind && f->arg[IMG_SOCK_STATE] == IMG_SOCK_LISTENING && f->arg[IMG_SOCK_TYPE] == e->arg[IMG_SOCK_TYPE] &&
-                    same_bytes(d, &f->path, &e->path))
+                if (f->kind == e->kind && f->arg[IMG_SOCK_STATE] == IMG_SOCK_LISTENING &&
+                    f->arg[IMG_SOCK_TYPE] == e->arg[IMG_SOCK_TYPE] && same_bytes(d, &f->path, &e->path))
                         return i;
         }
         return IMG_NONE;
@@ -532,8 +571,9 @@ static int link_unix(struct cop_dump *d, const struct unix_table *t, uint32_t in
                         struct cop_dump_file *known = known_of(d, client);
                         int out = 0;
                         if (known && known->own_fd >= 0 && ioctl(known->own_fd, SIOCOUTQ, &out) == 0 && out > 0)
-                                return cop_not_freezable(d, known->proc, err, "has sent data into a connection that is not accepted yet (fd %d)",
-                                                         known->fd);
+                                return cop_not_freezable(
+                                        d, known->proc, err,
+                                        "has sent data into a connection that is not accepted yet (fd %d)", known->fd);
                         file_at(d, client)->arg[IMG_SOCK_STATE] = IMG_SOCK_PENDING;
                         file_at(d, client)->arg[IMG_SOCK_LISTENER] = index;
                 }
@@ -561,7 +601,8 @@ static int find_waiting(struct cop_dump *d, uint32_t index, struct cop_error *er
 {
         struct img_file *f = file_at(d, index);
         const char *heap = cop_image_record(d->writer, IMG_HEAP, 0);
-        const struct sockaddr_in *to = (const void *)(heap + f->peer.offset), *own = (const void *)(heap + f->path.offset);
+        const struct sockaddr_in *to = (const void *)(heap + f->peer.offset),
+                                 *own = (const void *)(heap + f->path.offset);
         struct cop_dump_file *known = known_of(d, index);
         struct tcp_info info = {0};
         socklen_t length = sizeof(info);
@@ -569,15 +610,18 @@ static int find_waiting(struct cop_dump *d, uint32_t index, struct cop_error *er
         for (uint32_t i = 0; i < cop_image_count(d->writer, IMG_FILES); i++) {
                 const struct img_file *g = file_at(d, i);
                 const struct sockaddr_in *a = (const void *)(heap + g->path.offset);
-                if (g->kind != IMG_FILE_INET || g->arg[IMG_SOCK_STATE] != IMG_SOCK_LISTENING || f->peer.length < sizeof(sa_family_t) + 2 ||
-                    g->arg[IMG_SOCK_FAMILY] != f->arg[IMG_SOCK_FAMILY] || a->sin_port != to->sin_port || own->sin_port == to->sin_port)
+                if (g->kind != IMG_FILE_INET || g->arg[IMG_SOCK_STATE] != IMG_SOCK_LISTENING ||
+                    f->peer.length < sizeof(sa_family_t) + 2 || g->arg[IMG_SOCK_FAMILY] != f->arg[IMG_SOCK_FAMILY] ||
+                    a->sin_port != to->sin_port || own->sin_port == to->sin_port)
                         continue;
                 if (!known || known->own_fd < 0 || getsockopt(known->own_fd, IPPROTO_TCP, TCP_INFO, &info, &length) < 0)
                         continue;
                 if (info.tcpi_state != TCP_ESTABLISHED)
                         continue;
                 if (info.tcpi_bytes_acked > 1 || info.tcpi_notsent_bytes > 0 || info.tcpi_unacked > 0)
-                        return cop_not_freezable(d, known->proc, err, "has sent data into a connection that is not accepted yet (fd %d)", known->fd);
+                        return cop_not_freezable(d, known->proc, err,
+                                                 "has sent data into a connection that is not accepted yet (fd %d)",
+                                                 known->fd);
                 f->arg[IMG_SOCK_STATE] = IMG_SOCK_PENDING;
                 f->arg[IMG_SOCK_LISTENER] = i;
         }
@@ -594,16 +638,18 @@ static int link_inet(struct cop_dump *d, uint32_t index, struct cop_error *err)
                 return 0;
         for (uint32_t i = 0; i < n; i++) {
                 const struct img_file *g = file_at(d, i);
-                if (i != index && g->kind == IMG_FILE_INET && g->arg[IMG_SOCK_STATE] == IMG_SOCK_CONNECTED && same_bytes(d, &f->path, &g->peer) &&
-                    same_bytes(d, &g->path, &f->peer))
+                if (i != index && g->kind == IMG_FILE_INET && g->arg[IMG_SOCK_STATE] == IMG_SOCK_CONNECTED &&
+                    same_bytes(d, &f->path, &g->peer) && same_bytes(d, &g->path, &f->peer))
                         f->arg[IMG_SOCK_PEER] = i;
         }
-        const struct sockaddr_in *own = (const void *)((const char *)cop_image_record(d->writer, IMG_HEAP, 0) + f->path.offset);
+        const struct sockaddr_in *own =
+                (const void *)((const char *)cop_image_record(d->writer, IMG_HEAP, 0) + f->path.offset);
         for (uint32_t i = 0; i < n; i++) {
                 const struct img_file *g = file_at(d, i);
                 if (g->kind != IMG_FILE_INET || g->arg[IMG_SOCK_TYPE] != SOCK_STREAM)
                         continue;
-                const struct sockaddr_in *a = (const void *)((const char *)cop_image_record(d->writer, IMG_HEAP, 0) + g->path.offset);
+                const struct sockaddr_in *a =
+                        (const void *)((const char *)cop_image_record(d->writer, IMG_HEAP, 0) + g->path.offset);
                 if (g->arg[IMG_SOCK_STATE] == IMG_SOCK_LISTENING && a->sin_port == own->sin_port)
                         f->arg[IMG_SOCK_LISTENER] = i;
         }
@@ -614,7 +660,8 @@ static int link_inet(struct cop_dump *d, uint32_t index, struct cop_error *err)
 }
 
 /* What `from` has sent and `to` has not received yet, appended to to's queue. */
-static int dump_unreceived(struct cop_dump *d, struct cop_dump_file *from, struct cop_dump_file *to, struct cop_error *err)
+static int dump_unreceived(struct cop_dump *d, struct cop_dump_file *from, struct cop_dump_file *to,
+                           struct cop_error *err)
 {
         int on = 1, off = -1, send_queue = 2, receive_queue = 1, out = 0, r = 0;
         uint32_t written = 0, received = 0;
@@ -638,8 +685,10 @@ static int dump_unreceived(struct cop_dump *d, struct cop_dump_file *from, struc
                 struct img_packet list[2];
                 size_t n = 0;
                 if (f->packets == 1)
-                        list[n++] = *(const struct img_packet *)cop_image_record(d->writer, IMG_PACKETS, f->first_packet);
-                list[n++] = (struct img_packet){.data = cop_image_put(d->writer, buf + (out - missing), (size_t)missing)};
+                        list[n++] =
+                                *(const struct img_packet *)cop_image_record(d->writer, IMG_PACKETS, f->first_packet);
+                list[n++] =
+                        (struct img_packet){.data = cop_image_put(d->writer, buf + (out - missing), (size_t)missing)};
                 put_queue(d, file_at(d, to->index), list, n);
         }
         int none = 0;
@@ -664,7 +713,8 @@ int cop_dump_sockets_finish(struct cop_dump *d, struct cop_error *err)
         /* Listeners first: they mark the pending ones. */
         for (int pass = 0; pass < 2 && r == 0; pass++)
                 for (uint32_t i = 0; i < n; i++)
-                        if (file_at(d, i)->kind == IMG_FILE_UNIX && (file_at(d, i)->arg[IMG_SOCK_STATE] == IMG_SOCK_LISTENING) == (pass == 0))
+                        if (file_at(d, i)->kind == IMG_FILE_UNIX &&
+                            (file_at(d, i)->arg[IMG_SOCK_STATE] == IMG_SOCK_LISTENING) == (pass == 0))
                                 r = r < 0 ? r : link_unix(d, &t, i, err);
         for (uint32_t i = 0; i < n && r == 0; i++)
                 if (file_at(d, i)->kind == IMG_FILE_INET && file_at(d, i)->arg[IMG_SOCK_TYPE] == SOCK_STREAM)

@@ -46,7 +46,9 @@ static int dump_segment(struct cop_dump *d, int id, struct img_file *f, struct c
                         continue;
                 while (i + n < pages && n < COP_COPY_SIZE / IMG_PAGE && !empty_page(at + (i + n) * IMG_PAGE))
                         n++;
-                struct img_extent e = {.address = i * IMG_PAGE, .pages = (uint32_t)n, .checksum = XXH3_64bits(at + i * IMG_PAGE, n * IMG_PAGE) | 1};
+                struct img_extent e = {.address = i * IMG_PAGE,
+                                       .pages = (uint32_t)n,
+                                       .checksum = XXH3_64bits(at + i * IMG_PAGE, n * IMG_PAGE) | 1};
                 r = cop_image_write_pages(d->writer, at + i * IMG_PAGE, n * IMG_PAGE, &e.offset, err);
                 cop_image_add(d->writer, IMG_EXTENTS, &e);
                 f->extents++;
@@ -106,9 +108,11 @@ static bool parse_line(struct cop_dump *d, unsigned type, const char *line, stru
         int key, id;
         unsigned mode, uid = 0, gid = 0;
         unsigned long size = 0;
-        int n = type == IMG_SYSV_SHM   ? sscanf(line, "%d %d %o %lu %*d %*d %*d %u %u", &key, &id, &mode, &size, &uid, &gid)
-                : type == IMG_SYSV_SEM ? sscanf(line, "%d %d %o %lu %u %u", &key, &id, &mode, &size, &uid, &gid)
-                                       : sscanf(line, "%d %d %o %lu %*d %*d %*d %u %u", &key, &id, &mode, &size, &uid, &gid);
+        int n = type == IMG_SYSV_SHM
+                        ? sscanf(line, "%d %d %o %lu %*d %*d %*d %u %u", &key, &id, &mode, &size, &uid, &gid)
+                : type == IMG_SYSV_SEM
+                        ? sscanf(line, "%d %d %o %lu %u %u", &key, &id, &mode, &size, &uid, &gid)
+                        : sscanf(line, "%d %d %o %lu %*d %*d %*d %u %u", &key, &id, &mode, &size, &uid, &gid);
 
         if (n != 6)
                 return false;
@@ -166,5 +170,6 @@ int cop_dump_sysv_area(struct cop_dump *d, uint32_t proc, const struct cop_vma *
                 if (f->kind == IMG_FILE_SYSV && f->arg[IMG_SYSV_TYPE] == IMG_SYSV_SHM && f->arg[IMG_SYSV_ID] == v->ino)
                         return (int)i;
         }
-        return cop_not_freezable(d, proc, err, "has SysV shared memory of another ipc namespace attached at %#llx", (unsigned long long)v->start);
+        return cop_not_freezable(d, proc, err, "has SysV shared memory of another ipc namespace attached at %#llx",
+                                 (unsigned long long)v->start);
 }

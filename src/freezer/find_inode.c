@@ -53,10 +53,17 @@ static bool is_it(int dir_fd, const char *name, dev_t dev, ino_t ino, dev_t moun
         return st.st_ino == ino && (st.st_dev == dev || !S_ISDIR(st.st_mode));
 }
 
-static int search_folder(int root_fd, const char *folder, dev_t dev, ino_t ino, dev_t mount_dev, size_t *budget, struct queue *q, char *ret_path,
-                         size_t size)
+struct search {
+        int root_fd;
+        dev_t dev, mount_dev;
+        ino_t ino;
+        size_t *budget;
+        struct queue queue;
+};
+
+static int search_folder(struct search *s, const char *folder, char *ret_path, size_t size)
 {
-        int fd = openat(root_fd, *folder ? folder : ".", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        int fd = openat(s->root_fd, *folder ? folder : ".", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         _cleanup_closedir_ DIR *dir = fd < 0 ? NULL : fdopendir(fd);
         struct dirent *e;
 
@@ -68,16 +75,16 @@ static int search_folder(int root_fd, const char *folder, dev_t dev, ino_t ino, 
                 bool descend;
                 if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
                         continue;
-                if (*budget == 0)
+                if (*s->budget == 0)
                         return -EAGAIN;
-                --*budget;
-                if (e->d_type != DT_DIR && e->d_type != DT_UNKNOWN && e->d_ino != ino)
+                --*s->budget;
+                if (e->d_type != DT_DIR && e->d_type != DT_UNKNOWN && e->d_ino != s->ino)
                         continue;
-                if (is_it(dirfd(dir), e->d_name, dev, ino, mount_dev, &descend)) {
+                if (is_it(dirfd(dir), e->d_name, s->dev, s->ino, s->mount_dev, &descend)) {
                         int n = snprintf(ret_path, size, "%s%s%s", folder, *folder ? "/" : "", e->d_name);
                         return n < 0 || (size_t)n >= size ? -ENAMETOOLONG : 0;
                 }
-                if (descend && push(q, folder, e->d_name) < 0)
+                if (descend && push(&s->queue, folder, e->d_name) < 0)
                         return -ENOMEM;
         }
         return -ENOENT;
@@ -85,7 +92,8 @@ static int search_folder(int root_fd, const char *folder, dev_t dev, ino_t ino, 
 
 int cop_find_inode(int root_fd, const char *start, dev_t dev, ino_t ino, size_t *budget, char *ret_path, size_t size)
 {
-        struct queue q = {0};
+        struct search s = {.root_fd = root_fd, .dev = dev, .ino = ino, .budget = budget};
+        struct queue *q = &s.queue;
         struct stat st;
         int r = -ENOENT;
 
@@ -95,10 +103,11 @@ int cop_find_inode(int root_fd, const char *start, dev_t dev, ino_t ino, size_t 
                 return -errno;
         if (st.st_ino == ino && st.st_dev == dev)
                 return snprintf(ret_path, size, "%s", start) < (int)size ? 0 : -ENAMETOOLONG;
-        if (push(&q, start, "") < 0)
+        s.mount_dev = st.st_dev;
+        if (push(q, start, "") < 0)
                 return -ENOMEM;
-        while (r == -ENOENT && q.head < q.count)
-                r = search_folder(root_fd, q.paths[q.head++], dev, ino, st.st_dev, budget, &q, ret_path, size);
-        queue_done(&q);
+        while (r == -ENOENT && q->head < q->count)
+                r = search_folder(&s, q->paths[q->head++], ret_path, size);
+        queue_done(q);
         return r;
 }

@@ -24,8 +24,8 @@ int cop_not_freezable(const struct cop_dump *d, uint32_t proc, struct cop_error 
         va_start(ap, format);
         vsnprintf(what, sizeof(what), format, ap);
         va_end(ap);
-        return cop_error_set(err, EOPNOTSUPP, COP_ERR_not_freezable, "pid %d (%s) %s: cannot be frozen", d->tree.procs[proc].nspid,
-                             d->tree.procs[proc].comm, what);
+        return cop_error_set(err, EOPNOTSUPP, COP_ERR_not_freezable, "pid %d (%s) %s: cannot be frozen",
+                             d->tree.procs[proc].nspid, d->tree.procs[proc].comm, what);
 }
 
 static uint64_t clock_ns(clockid_t clock)
@@ -103,7 +103,8 @@ static uint32_t map_id(const char *text, uint32_t id)
         unsigned long long inside, outside, count;
 
         for (const char *line = text; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL)
-                if (sscanf(line, "%llu %llu %llu", &inside, &outside, &count) == 3 && id >= outside && id - outside < count)
+                if (sscanf(line, "%llu %llu %llu", &inside, &outside, &count) == 3 && id >= outside &&
+                    id - outside < count)
                         return (uint32_t)(inside + (id - outside));
         return UINT32_MAX;
 }

@@ -21,7 +21,7 @@
  * identity of its inode (fstat of the same pipe end or socket); at thaw every description of that name becomes a duplicate
  * of fd. */
 struct cop_external {
-        const char *name; /* at most 63 bytes */
+        const char *name;  /* at most 63 bytes */
         uint64_t dev, ino; /* freeze */
         int fd;            /* thaw; borrowed */
 };
@@ -33,19 +33,19 @@ struct cop_tracker *cop_tracker_new(void);
 void cop_tracker_free(struct cop_tracker *tracker);
 
 enum cop_freeze_flags {
-        COP_FREEZE_KILL = 1,     /* end the tree once the image is committed; otherwise it runs on */
-        COP_FREEZE_SYNC = 2,     /* the image is on disk, not only in the page cache, when the call returns */
+        COP_FREEZE_KILL = 1, /* end the tree once the image is committed; otherwise it runs on */
+        COP_FREEZE_SYNC = 2, /* the image is on disk, not only in the page cache, when the call returns */
 };
 
 struct cop_freeze_request {
-        pid_t root;            /* first process of a pid namespace, in the caller's */
-        int image_dir_fd;      /* an empty folder; borrowed */
-        int parent_dir_fd;     /* folder of the image this tree was thawed from or last frozen to, or -EBADF */
+        pid_t root;        /* first process of a pid namespace, in the caller's */
+        int image_dir_fd;  /* an empty folder; borrowed */
+        int parent_dir_fd; /* folder of the image this tree was thawed from or last frozen to, or -EBADF */
         unsigned flags;
         const struct cop_external *externals;
         size_t external_count;
         struct cop_tracker *tracker; /* for trees that run on; may be NULL */
-        usec_t timeout;        /* for the stop; 0: 10 s */
+        usec_t timeout;              /* for the stop; 0: 10 s */
         /* Called once while the whole tree stands still and its memory has been saved, to save what belongs to the same
          * instant (files); may be NULL.  Its failure is the freeze's. */
         int (*stopped)(void *userdata, struct cop_error *err);
@@ -56,10 +56,10 @@ struct cop_freeze_result {
         uint64_t pages_written, pages_kept; /* kept: taken over from the parent */
         uint64_t bytes;                     /* of the image's own files */
         uint32_t processes, threads, files;
-        usec_t pause;                       /* how long the tree stood still (all of it with KILL) */
-        usec_t first_pause;                 /* an earlier one, when a tracker began its work */
+        usec_t pause;       /* how long the tree stood still (all of it with KILL) */
+        usec_t first_pause; /* an earlier one, when a tracker began its work */
         usec_t total;
-        usec_t stage[8];                    /* stop, registers, maps, calls, descriptors, pages, commit, resume */
+        usec_t stage[8]; /* stop, registers, maps, calls, descriptors, pages, commit, resume */
 };
 
 /* Errors: not_freezable (the message names pid, program and thing; the tree runs on), disk_full, image_damaged (parent),
@@ -78,30 +78,33 @@ void cop_watch_free(struct cop_watch *watch);
 struct cop_thaw_namespaces {
         int user_fd, mount_fd, net_fd, ipc_fd, uts_fd, cgroup_fd;
 };
-#define COP_THAW_NAMESPACES_NEW {-EBADF, -EBADF, -EBADF, -EBADF, -EBADF, -EBADF}
+#define COP_THAW_NAMESPACES_NEW                                \
+        {                                                      \
+                -EBADF, -EBADF, -EBADF, -EBADF, -EBADF, -EBADF \
+        }
 
 enum cop_thaw_flags {
-        COP_THAW_COPY = 1,        /* copy all memory instead of mapping it from the image */
-        COP_THAW_STOPPED = 2,     /* leave the tree stopped by SIGSTOP… reserved */
+        COP_THAW_COPY = 1,    /* copy all memory instead of mapping it from the image */
+        COP_THAW_STOPPED = 2, /* leave the tree stopped by SIGSTOP… reserved */
 };
 
 struct cop_thaw_request {
         int image_dir_fd;
         struct cop_thaw_namespaces namespaces;
-        int root_fd;        /* folder that becomes the root in the mount namespace, or -EBADF: as it is there */
-        int cgroup_fd;      /* cgroup v2 folder to be born in, or -EBADF */
+        int root_fd;   /* folder that becomes the root in the mount namespace, or -EBADF: as it is there */
+        int cgroup_fd; /* cgroup v2 folder to be born in, or -EBADF */
         const struct cop_external *externals;
         size_t external_count;
         unsigned flags;
-        usec_t timeout;     /* 0: 30 s */
+        usec_t timeout; /* 0: 30 s */
         /* Called in the first process after it entered its namespaces, before anything is rebuilt (to mount /proc …). */
         int (*setup)(void *userdata, struct cop_error *err);
         void *userdata;
 };
 
 struct cop_thaw_result {
-        pid_t root;      /* in the caller's namespace; a child of the caller */
-        int pidfd;       /* owned by the caller */
+        pid_t root;              /* in the caller's namespace; a child of the caller */
+        int pidfd;               /* owned by the caller */
         struct cop_watch *watch; /* owned by the caller; NULL: nothing to watch */
         uint32_t processes, threads;
         usec_t total;

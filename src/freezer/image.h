@@ -25,29 +25,29 @@
 
 #include "base/err.h"
 
-#define IMG_MAGIC   "COPFRZ\r\n"
+#define IMG_MAGIC "COPFRZ\r\n"
 #define IMG_VERSION 1
-#define IMG_PAGE    4096U
-#define IMG_NONE    UINT32_MAX
-#define IMG_ID_MAX  33
+#define IMG_PAGE 4096U
+#define IMG_NONE UINT32_MAX
+#define IMG_ID_MAX 33
 
 enum img_section_kind {
         IMG_HEAP = 1,
-        IMG_TREE,      /* one img_tree */
-        IMG_SOURCES,   /* img_source */
-        IMG_PROCS,     /* img_proc; parents before children, [0] is the root */
-        IMG_THREADS,   /* img_thread; leader first */
-        IMG_VMAS,      /* img_vma, ascending */
-        IMG_EXTENTS,   /* img_extent, ascending within a vma or file */
-        IMG_FILES,     /* img_file: open file descriptions and mapped files */
-        IMG_FDS,       /* img_fd */
-        IMG_WATCHES,   /* img_watch: epoll and inotify registrations */
-        IMG_SIGNALS,   /* img_signal: pending ones, in order */
-        IMG_TIMERS,    /* img_timer: POSIX timers */
-        IMG_LOCKS,     /* img_lock */
-        IMG_PACKETS,   /* img_packet: queued data of sockets and pipes */
-        IMG_GUARDS,    /* img_guard: guard pages */
-        IMG_FILTERS,   /* img_filter: seccomp programs, oldest first */
+        IMG_TREE,    /* one img_tree */
+        IMG_SOURCES, /* img_source */
+        IMG_PROCS,   /* img_proc; parents before children, [0] is the root */
+        IMG_THREADS, /* img_thread; leader first */
+        IMG_VMAS,    /* img_vma, ascending */
+        IMG_EXTENTS, /* img_extent, ascending within a vma or file */
+        IMG_FILES,   /* img_file: open file descriptions and mapped files */
+        IMG_FDS,     /* img_fd */
+        IMG_WATCHES, /* img_watch: epoll and inotify registrations */
+        IMG_SIGNALS, /* img_signal: pending ones, in order */
+        IMG_TIMERS,  /* img_timer: POSIX timers */
+        IMG_LOCKS,   /* img_lock */
+        IMG_PACKETS, /* img_packet: queued data of sockets and pipes */
+        IMG_GUARDS,  /* img_guard: guard pages */
+        IMG_FILTERS, /* img_filter: seccomp programs, oldest first */
         IMG_SECTION_MAX,
 };
 
@@ -69,7 +69,7 @@ struct img_header {
         uint64_t xfeatures; /* XCR0 of the CPU that made the vector state */
         uint64_t cpu_hash;  /* of the cpuid feature words user space could have acted on */
         uint32_t cpu_words[16];
-        uint64_t created;   /* realtime usec */
+        uint64_t created; /* realtime usec */
 };
 
 struct img_section {
@@ -86,7 +86,7 @@ struct img_tree {
         uint64_t realtime_ns;
         struct img_ref hostname;
         struct img_ref domainname;
-        uint32_t max_fd;   /* highest descriptor number of any process */
+        uint32_t max_fd; /* highest descriptor number of any process */
         uint32_t reserved;
         uint64_t last_pid;
 };
@@ -120,23 +120,24 @@ struct img_proc {
         uint32_t first_timer, timers;
         uint32_t first_lock, locks;
         uint32_t first_guard, guards;
-        uint32_t exe;          /* file index */
+        uint32_t exe; /* file index */
         struct img_ref cwd, root;
-        struct img_ref comm;   /* zombies only */
+        struct img_ref comm;       /* zombies only */
         struct img_ref sigactions; /* 64 kernel sigactions of 32 bytes */
         struct img_ref auxv;
-        uint64_t mm[11];       /* the first 11 words of struct prctl_mm_map */
-        uint64_t vdso;         /* address of vvar, 0 if unmapped */
-        uint64_t vdso_size;    /* vvar + vdso */
-        uint64_t vdso_text;    /* address of the vdso itself */
+        uint64_t mm[11];    /* the first 11 words of struct prctl_mm_map */
+        uint64_t vdso;      /* address of vvar, 0 if unmapped */
+        uint64_t vdso_size; /* vvar + vdso */
+        uint64_t vdso_text; /* address of the vdso itself */
         uint64_t rlimits[16][2];
         uint64_t itimers[3][4];
         uint32_t umask;
         int32_t oom_score_adj;
         uint32_t dumpable, subreaper, thp_disable, keepcaps;
-        uint32_t tty;          /* file index of the controlling terminal's master, or of itself when external (session leaders) */
+        uint32_t
+                tty; /* file index of the controlling terminal's master, or of itself when external (session leaders) */
         uint32_t tty_pgrp;
-        uint32_t mce_kill;     /* PR_MCE_KILL_GET */
+        uint32_t mce_kill; /* PR_MCE_KILL_GET */
         uint32_t reserved;
 };
 
@@ -188,10 +189,10 @@ struct img_vma {
         uint64_t start, end;
         uint64_t offset; /* into the file */
         uint32_t flags;
-        uint32_t file; /* IMG_NONE: anonymous */
+        uint32_t file;                  /* IMG_NONE: anonymous */
         uint32_t first_extent, extents; /* mapped or copied in order */
         uint32_t first_patch, patches;  /* copied over them: pages that changed since the extents were written */
-        struct img_ref name; /* PR_SET_VMA_ANON_NAME */
+        struct img_ref name;            /* PR_SET_VMA_ANON_NAME */
 };
 
 struct img_extent {
@@ -218,7 +219,7 @@ enum img_file_kind {
         IMG_FILE_UNIX,     /* see img_file.arg in dump_sock.c */
         IMG_FILE_INET,
         IMG_FILE_NETLINK,
-        IMG_FILE_PTMX,     /* arg: index, locked, packet mode, slave closed; data: termios + winsize; packets: typed, printed */
+        IMG_FILE_PTMX, /* arg: index, locked, packet mode, slave closed; data: termios + winsize; packets: typed, printed */
         IMG_FILE_PTS,      /* arg: index, master closed */
         IMG_FILE_EXTERNAL, /* path: the caller's name; arg[0] rdev */
         IMG_FILE_SHMEM,    /* mapping of shared anonymous memory: extents; link: shared object */
@@ -255,8 +256,8 @@ struct img_fd {
 };
 
 struct img_watch {
-        uint32_t file;   /* epoll: file index of the target */
-        int32_t fd;      /* epoll: number it was registered under; inotify: wd */
+        uint32_t file; /* epoll: file index of the target */
+        int32_t fd;    /* epoll: number it was registered under; inotify: wd */
         uint32_t events;
         uint32_t process; /* epoll: index of a process that has both descriptors */
         uint64_t data;
@@ -315,12 +316,14 @@ uint32_t cop_image_count(const struct cop_image_writer *w, enum img_section_kind
 struct img_ref cop_image_put(struct cop_image_writer *w, const void *data, size_t n);
 struct img_ref cop_image_puts(struct cop_image_writer *w, const char *s); /* NULL as "" */
 /* Appends n bytes (whole pages) to the page file; *ret_offset is where they went. */
-int cop_image_write_pages(struct cop_image_writer *w, const void *data, size_t n, uint64_t *ret_offset, struct cop_error *err);
+int cop_image_write_pages(struct cop_image_writer *w, const void *data, size_t n, uint64_t *ret_offset,
+                          struct cop_error *err);
 /* Leaves a hole, if need be, so that the next pages lie at an offset congruent to `address` modulo `size`. */
 void cop_image_align_pages(struct cop_image_writer *w, uint64_t address, uint64_t size);
 int cop_image_pages_fd(const struct cop_image_writer *w);
 /* The source number of an ancestor's page file (links it into the folder), or negative errno. */
-int cop_image_add_source(struct cop_image_writer *w, const char *id, uint64_t size, int from_dir_fd, struct cop_error *err);
+int cop_image_add_source(struct cop_image_writer *w, const char *id, uint64_t size, int from_dir_fd,
+                         struct cop_error *err);
 /* Keeps a source in the list although no extent uses it: the running tree still maps it. */
 void cop_image_pin_source(struct cop_image_writer *w, uint32_t source);
 const char *cop_image_writer_id(const struct cop_image_writer *w);
@@ -332,9 +335,9 @@ void cop_image_writer_free(struct cop_image_writer *w);
 /* ---- reading ---- */
 
 struct cop_image {
-        int dir_fd;            /* borrowed */
-        int *source_fds;       /* owned; one per source, O_RDONLY */
-        const char *map;       /* owned mapping of meta.img */
+        int dir_fd;      /* borrowed */
+        int *source_fds; /* owned; one per source, O_RDONLY */
+        const char *map; /* owned mapping of meta.img */
         size_t size;
         const struct img_header *header;
         const void *table[IMG_SECTION_MAX];

@@ -99,11 +99,11 @@ static bool check_proc(const struct cop_image *im, uint32_t i)
                p->state <= IMG_ZOMBIE && range_ok(im, IMG_THREADS, p->first_thread, p->threads) &&
                (p->threads > 0) == (p->state != IMG_ZOMBIE) && range_ok(im, IMG_VMAS, p->first_vma, p->vmas) &&
                range_ok(im, IMG_FDS, p->first_fd, p->fds) && range_ok(im, IMG_SIGNALS, p->first_signal, p->signals) &&
-               range_ok(im, IMG_TIMERS, p->first_timer, p->timers) && range_ok(im, IMG_LOCKS, p->first_lock, p->locks) &&
-               range_ok(im, IMG_GUARDS, p->first_guard, p->guards) &&
-               index_ok(im, IMG_FILES, p->exe) && index_ok(im, IMG_FILES, p->tty) &&
-               string_ok(im, &p->cwd) && string_ok(im, &p->root) && string_ok(im, &p->comm) &&
-               ref_ok(im, &p->sigactions) && ref_ok(im, &p->auxv) &&
+               range_ok(im, IMG_TIMERS, p->first_timer, p->timers) &&
+               range_ok(im, IMG_LOCKS, p->first_lock, p->locks) &&
+               range_ok(im, IMG_GUARDS, p->first_guard, p->guards) && index_ok(im, IMG_FILES, p->exe) &&
+               index_ok(im, IMG_FILES, p->tty) && string_ok(im, &p->cwd) && string_ok(im, &p->root) &&
+               string_ok(im, &p->comm) && ref_ok(im, &p->sigactions) && ref_ok(im, &p->auxv) &&
                (p->state == IMG_ZOMBIE || p->sigactions.length == 64UL * 32);
 }
 
@@ -146,7 +146,8 @@ static bool check_packet(const struct cop_image *im, uint32_t i)
 {
         const struct img_packet *p = IMG_RECORD(im, IMG_PACKETS, img_packet, i);
 
-        if (!ref_ok(im, &p->data) || !ref_ok(im, &p->address) || !ref_ok(im, &p->files) || p->files.length % 4 || p->files.offset % 4)
+        if (!ref_ok(im, &p->data) || !ref_ok(im, &p->address) || !ref_ok(im, &p->files) || p->files.length % 4 ||
+            p->files.offset % 4)
                 return false;
         const uint32_t *files = cop_image_at(im, &p->files);
         for (uint32_t k = 0; k < p->files.length / 4; k++)
@@ -170,7 +171,8 @@ static bool check_thread(const struct cop_image *im, uint32_t i)
         const struct img_thread *t = IMG_RECORD(im, IMG_THREADS, img_thread, i);
 
         return t->tid > 0 && ref_ok(im, &t->xstate) && range_ok(im, IMG_SIGNALS, t->first_signal, t->signals) &&
-               range_ok(im, IMG_FILTERS, t->first_filter, t->filters) && ref_ok(im, &t->affinity) && ref_ok(im, &t->creds.groups) && t->creds.groups.length % 4 == 0 && memchr(t->comm, 0, sizeof(t->comm));
+               range_ok(im, IMG_FILTERS, t->first_filter, t->filters) && ref_ok(im, &t->affinity) &&
+               ref_ok(im, &t->creds.groups) && t->creds.groups.length % 4 == 0 && memchr(t->comm, 0, sizeof(t->comm));
 }
 
 static bool check_other(const struct cop_image *im, unsigned kind, uint32_t i)
@@ -187,7 +189,8 @@ static bool check_other(const struct cop_image *im, unsigned kind, uint32_t i)
         }
         case IMG_WATCHES: {
                 const struct img_watch *w = IMG_RECORD(im, IMG_WATCHES, img_watch, i);
-                return index_ok(im, IMG_FILES, w->file) && index_ok(im, IMG_PROCS, w->process) && string_ok(im, &w->path);
+                return index_ok(im, IMG_FILES, w->file) && index_ok(im, IMG_PROCS, w->process) &&
+                       string_ok(im, &w->path);
         }
         case IMG_GUARDS: {
                 const struct img_guard *g = IMG_RECORD(im, IMG_GUARDS, img_guard, i);
@@ -228,7 +231,8 @@ static int check_records(struct cop_image *im, struct cop_error *err)
 {
         char what[96];
 
-        if (im->count[IMG_TREE] != 1 || im->count[IMG_PROCS] < 1 || im->count[IMG_SOURCES] < 1 || im->count[IMG_HEAP] < 1)
+        if (im->count[IMG_TREE] != 1 || im->count[IMG_PROCS] < 1 || im->count[IMG_SOURCES] < 1 ||
+            im->count[IMG_HEAP] < 1)
                 return damaged(err, "a required section is empty");
         for (unsigned kind = 2; kind < IMG_SECTION_MAX; kind++)
                 for (uint32_t i = 0; i < im->count[kind]; i++)
@@ -257,9 +261,11 @@ static int open_sources(struct cop_image *im, struct cop_error *err)
                         return damaged(err, "section sources");
                 im->source_fds[i] = openat(im->dir_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
                 if (im->source_fds[i] < 0 || fstat(im->source_fds[i], &st) < 0)
-                        return cop_error_set(err, errno, COP_ERR_image_damaged, "the memory image is damaged: %s is missing", name);
+                        return cop_error_set(err, errno, COP_ERR_image_damaged,
+                                             "the memory image is damaged: %s is missing", name);
                 if ((uint64_t)st.st_size < s->size)
-                        return cop_error_set(err, EBADMSG, COP_ERR_image_damaged, "the memory image is damaged: %s is cut", name);
+                        return cop_error_set(err, EBADMSG, COP_ERR_image_damaged,
+                                             "the memory image is damaged: %s is cut", name);
         }
         return 0;
 }
@@ -272,12 +278,14 @@ static int check_host(const struct cop_image *im, struct cop_error *err)
         cop_image_describe_host(&here);
         if (strcmp(here.kernel, h->kernel) != 0)
                 return cop_error_set(err, EXDEV, COP_ERR_image_mismatch,
-                                     "kernel_mismatch: the image was made on kernel \"%s\", this is \"%s\"", h->kernel, here.kernel);
+                                     "kernel_mismatch: the image was made on kernel \"%s\", this is \"%s\"", h->kernel,
+                                     here.kernel);
         for (size_t i = 0; i < ELEMENTSOF(here.cpu_words); i++)
                 if (h->cpu_words[i] & ~here.cpu_words[i])
                         return cop_error_set(err, EXDEV, COP_ERR_image_mismatch,
-                                             "cpu_mismatch: the image was made on a CPU with features this one lacks (word %zu: %#x)", i,
-                                             h->cpu_words[i] & ~here.cpu_words[i]);
+                                             "cpu_mismatch: the image was made on a CPU with features this one lacks "
+                                             "(word %zu: %#x)",
+                                             i, h->cpu_words[i] & ~here.cpu_words[i]);
         if (h->xfeatures != here.xfeatures)
                 return cop_error_set(err, EXDEV, COP_ERR_image_mismatch,
                                      "cpu_mismatch: vector state components %#llx in the image, %#llx here",
@@ -296,7 +304,8 @@ int cop_image_open(int dir_fd, bool host, struct cop_image **ret, struct cop_err
         im->dir_fd = dir_fd;
         _cleanup_close_ int fd = openat(dir_fd, "meta.img", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
         if (fd < 0 || fstat(fd, &st) < 0) {
-                r = cop_error_set(err, errno, COP_ERR_image_damaged, "the memory image has no readable meta.img: %s", strerror(errno));
+                r = cop_error_set(err, errno, COP_ERR_image_damaged, "the memory image has no readable meta.img: %s",
+                                  strerror(errno));
                 goto fail;
         }
         im->size = (size_t)st.st_size;

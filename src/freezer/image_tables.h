@@ -44,8 +44,9 @@ static inline size_t cop_image_record_size(unsigned kind)
 static inline const char *cop_image_section_name(unsigned kind)
 {
         static const char *const names[IMG_SECTION_MAX] = {
-                "?",   "heap",    "tree",    "sources", "processes", "threads", "memory areas", "extents",
-                "files", "descriptors", "watches", "signals", "timers", "locks", "packets", "guards", "filters"};
+                "?",       "heap",   "tree",        "sources", "processes", "threads", "memory areas",
+                "extents", "files",  "descriptors", "watches", "signals",   "timers",  "locks",
+                "packets", "guards", "filters"};
 
         return kind < IMG_SECTION_MAX ? names[kind] : "?";
 }

@@ -149,7 +149,8 @@ struct img_ref cop_image_puts(struct cop_image_writer *w, const char *s)
         return cop_image_put(w, s ? s : "", s ? strlen(s) : 0);
 }
 
-int cop_image_write_pages(struct cop_image_writer *w, const void *data, size_t n, uint64_t *ret_offset, struct cop_error *err)
+int cop_image_write_pages(struct cop_image_writer *w, const void *data, size_t n, uint64_t *ret_offset,
+                          struct cop_error *err)
 {
         const char *p = data;
         uint64_t at = w->pages_size;
@@ -184,7 +185,8 @@ const char *cop_image_writer_id(const struct cop_image_writer *w)
         return w->id;
 }
 
-int cop_image_add_source(struct cop_image_writer *w, const char *id, uint64_t size, int from_dir_fd, struct cop_error *err)
+int cop_image_add_source(struct cop_image_writer *w, const char *id, uint64_t size, int from_dir_fd,
+                         struct cop_error *err)
 {
         struct img_source s = {.size = size};
         char name[64];
@@ -195,7 +197,8 @@ int cop_image_add_source(struct cop_image_writer *w, const char *id, uint64_t si
         snprintf(s.id, sizeof(s.id), "%s", id);
         snprintf(name, sizeof(name), "pages-%s.img", s.id);
         if (linkat(from_dir_fd, name, w->dir_fd, name, 0) < 0 && errno != EEXIST)
-                return cop_error_errno(err, errno, "linking the parent's %s into the image (same file system needed)", name);
+                return cop_error_errno(err, errno, "linking the parent's %s into the image (same file system needed)",
+                                       name);
         return (int)cop_image_add(w, IMG_SOURCES, &s);
 }
 

@@ -9,18 +9,19 @@
 #include "freezer/image_tables.h"
 #include "freezer/sockets.h"
 
-#define OUT(...)                                  \
-        do {                                      \
+#define OUT(...)                                            \
+        do {                                                \
                 int out_r = cop_buf_addf(out, __VA_ARGS__); \
-                if (out_r < 0)                    \
-                        return out_r;             \
+                if (out_r < 0)                              \
+                        return out_r;                       \
         } while (0)
 
 static const char *kind_name(uint32_t kind)
 {
-        static const char *const names[IMG_FILE_KIND_MAX] = {"?",        "file",    "folder", "device",  "pipe",   "fifo",    "eventfd", "epoll",
-                                                             "timerfd",  "signalfd", "inotify", "memfd", "pidfd",  "unix",    "inet",    "netlink",
-                                                             "ptmx",     "pts",     "external", "shmem", "proc",   "sysv"};
+        static const char *const names[IMG_FILE_KIND_MAX] = {
+                "?",       "file",     "folder",   "device", "pipe",  "fifo", "eventfd", "epoll",
+                "timerfd", "signalfd", "inotify",  "memfd",  "pidfd", "unix", "inet",    "netlink",
+                "ptmx",    "pts",      "external", "shmem",  "proc",  "sysv"};
 
         return kind < IMG_FILE_KIND_MAX ? names[kind] : "?";
 }
@@ -34,8 +35,9 @@ static int print_vma(const struct cop_image *im, uint32_t i, bool pages, struct 
 {
         const struct img_vma *v = IMG_RECORD(im, IMG_VMAS, img_vma, i);
 
-        OUT("    %012llx-%012llx %c%c%c%c", (unsigned long long)v->start, (unsigned long long)v->end, v->flags & IMG_VMA_READ ? 'r' : '-',
-            v->flags & IMG_VMA_WRITE ? 'w' : '-', v->flags & IMG_VMA_EXEC ? 'x' : '-', v->flags & IMG_VMA_SHARED ? 's' : 'p');
+        OUT("    %012llx-%012llx %c%c%c%c", (unsigned long long)v->start, (unsigned long long)v->end,
+            v->flags & IMG_VMA_READ ? 'r' : '-', v->flags & IMG_VMA_WRITE ? 'w' : '-',
+            v->flags & IMG_VMA_EXEC ? 'x' : '-', v->flags & IMG_VMA_SHARED ? 's' : 'p');
         OUT(" flags %#x extents %u patches %u", v->flags, v->extents, v->patches);
         if (v->file != IMG_NONE)
                 OUT(" file %u+%#llx", v->file, (unsigned long long)v->offset);
@@ -44,10 +46,10 @@ static int print_vma(const struct cop_image *im, uint32_t i, bool pages, struct 
         OUT("\n");
         for (uint32_t k = 0; pages && k < v->extents + v->patches; k++) {
                 bool patch = k >= v->extents;
-                const struct img_extent *e =
-                        IMG_RECORD(im, IMG_EXTENTS, img_extent, patch ? v->first_patch + k - v->extents : v->first_extent + k);
-                OUT("        %s %012llx %u pages at %u:%#llx\n", patch ? "patch " : "extent", (unsigned long long)e->address, e->pages,
-                    e->source, (unsigned long long)e->offset);
+                const struct img_extent *e = IMG_RECORD(im, IMG_EXTENTS, img_extent,
+                                                        patch ? v->first_patch + k - v->extents : v->first_extent + k);
+                OUT("        %s %012llx %u pages at %u:%#llx\n", patch ? "patch " : "extent",
+                    (unsigned long long)e->address, e->pages, e->source, (unsigned long long)e->offset);
         }
         return 0;
 }
@@ -56,9 +58,10 @@ static int print_thread(const struct cop_image *im, uint32_t i, struct cop_buf *
 {
         const struct img_thread *t = IMG_RECORD(im, IMG_THREADS, img_thread, i);
 
-        OUT("    thread %d \"%s\" rip %#llx rsp %#llx rax %lld orig_rax %lld mask %#llx signals %u uid %u caps %#llx\n", t->tid, t->comm,
-            (unsigned long long)t->regs.rip, (unsigned long long)t->regs.rsp, (long long)t->regs.rax, (long long)t->regs.orig_rax,
-            (unsigned long long)t->sigmask, t->signals, t->creds.uid[1], (unsigned long long)t->creds.effective);
+        OUT("    thread %d \"%s\" rip %#llx rsp %#llx rax %lld orig_rax %lld mask %#llx signals %u uid %u caps %#llx\n",
+            t->tid, t->comm, (unsigned long long)t->regs.rip, (unsigned long long)t->regs.rsp, (long long)t->regs.rax,
+            (long long)t->regs.orig_rax, (unsigned long long)t->sigmask, t->signals, t->creds.uid[1],
+            (unsigned long long)t->creds.effective);
         return 0;
 }
 
@@ -69,7 +72,10 @@ static int print_proc(const struct cop_image *im, uint32_t i, bool pages, struct
 
         OUT("  process %d parent %d group %d session %d %s cwd %s\n", p->pid,
             p->parent == IMG_NONE ? 0 : IMG_RECORD(im, IMG_PROCS, img_proc, p->parent)->pid, p->pgid, p->sid,
-            p->state == IMG_ZOMBIE ? "zombie" : p->state == IMG_STOPPED ? "stopped" : "running", text_of(im, &p->cwd));
+            p->state == IMG_ZOMBIE    ? "zombie"
+            : p->state == IMG_STOPPED ? "stopped"
+                                      : "running",
+            text_of(im, &p->cwd));
         for (uint32_t k = 0; k < p->threads && r == 0; k++)
                 r = print_thread(im, p->first_thread + k, out);
         for (uint32_t k = 0; k < p->vmas && r == 0; k++)
@@ -87,11 +93,12 @@ static int print_socket(const struct cop_image *im, const struct img_file *f, st
         uint64_t state = f->arg[IMG_SOCK_STATE];
         const struct sockaddr_un *a = cop_image_at(im, &f->path);
 
-        OUT("    %s family %d type %d peer %d listener %d shut %d backlog %d", state < 6 ? states[state] : "?", (int)f->arg[IMG_SOCK_FAMILY],
-            (int)f->arg[IMG_SOCK_TYPE], (int)f->arg[IMG_SOCK_PEER], (int)f->arg[IMG_SOCK_LISTENER], (int)f->arg[IMG_SOCK_SHUTDOWN],
-            (int)f->arg[IMG_SOCK_BACKLOG]);
+        OUT("    %s family %d type %d peer %d listener %d shut %d backlog %d", state < 6 ? states[state] : "?",
+            (int)f->arg[IMG_SOCK_FAMILY], (int)f->arg[IMG_SOCK_TYPE], (int)f->arg[IMG_SOCK_PEER],
+            (int)f->arg[IMG_SOCK_LISTENER], (int)f->arg[IMG_SOCK_SHUTDOWN], (int)f->arg[IMG_SOCK_BACKLOG]);
         if (f->kind == IMG_FILE_UNIX && f->path.length > 2)
-                OUT(" %s%.*s", a->sun_path[0] ? "" : "@", (int)(f->path.length - 2) - !a->sun_path[0], a->sun_path + !a->sun_path[0]);
+                OUT(" %s%.*s", a->sun_path[0] ? "" : "@", (int)(f->path.length - 2) - !a->sun_path[0],
+                    a->sun_path + !a->sun_path[0]);
         if (f->kind == IMG_FILE_INET && f->path.length >= 4)
                 OUT(" port %d", ntohs(((const struct sockaddr_in *)(const void *)a)->sin_port));
         OUT("\n");
@@ -103,8 +110,8 @@ static int print_all(const struct cop_image *im, bool pages, struct cop_buf *out
         const struct img_header *h = im->header;
         int r = 0;
 
-        OUT("image %s parent %s version %u engine %s\nkernel %s\nxfeatures %#llx\n", h->id, h->parent_id[0] ? h->parent_id : "-", h->version,
-            h->engine, h->kernel, (unsigned long long)h->xfeatures);
+        OUT("image %s parent %s version %u engine %s\nkernel %s\nxfeatures %#llx\n", h->id,
+            h->parent_id[0] ? h->parent_id : "-", h->version, h->engine, h->kernel, (unsigned long long)h->xfeatures);
         for (unsigned k = 1; k < IMG_SECTION_MAX; k++)
                 OUT("  %-14s %8u\n", cop_image_section_name(k), im->count[k]);
         for (uint32_t i = 0; i < im->count[IMG_SOURCES]; i++) {
@@ -115,9 +122,10 @@ static int print_all(const struct cop_image *im, bool pages, struct cop_buf *out
                 r = print_proc(im, i, pages, out);
         for (uint32_t i = 0; i < im->count[IMG_FILES] && r == 0; i++) {
                 const struct img_file *f = IMG_RECORD(im, IMG_FILES, img_file, i);
-                OUT("  file %u %s flags %#o pos %llu link %u %s (%llu %llu %llu) packets %u watches %u extents %u\n", i, kind_name(f->kind),
-                    f->flags, (unsigned long long)f->position, f->link, text_of(im, &f->path), (unsigned long long)f->arg[0],
-                    (unsigned long long)f->arg[1], (unsigned long long)f->arg[2], f->packets, f->watches, f->extents);
+                OUT("  file %u %s flags %#o pos %llu link %u %s (%llu %llu %llu) packets %u watches %u extents %u\n", i,
+                    kind_name(f->kind), f->flags, (unsigned long long)f->position, f->link, text_of(im, &f->path),
+                    (unsigned long long)f->arg[0], (unsigned long long)f->arg[1], (unsigned long long)f->arg[2],
+                    f->packets, f->watches, f->extents);
                 if (f->kind == IMG_FILE_UNIX || f->kind == IMG_FILE_INET || f->kind == IMG_FILE_NETLINK)
                         r = print_socket(im, f, out);
         }

@@ -18,10 +18,10 @@
 
 #include "freezer/dump.h"
 
-#define ERESTARTSYS            512
-#define ERESTARTNOINTR         513
-#define ERESTARTNOHAND         514
-#define ERESTART_RESTARTBLOCK  516
+#define ERESTARTSYS 512
+#define ERESTARTNOINTR 513
+#define ERESTARTNOHAND 514
+#define ERESTART_RESTARTBLOCK 516
 
 /* An EINTR at a stop of ours came from that stop: had a signal been delivered, the thread would be in its handler.  Only
  * for these two the call must not be made twice. */

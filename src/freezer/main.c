@@ -49,7 +49,8 @@ struct options {
 static int usage(void)
 {
         fputs("usage: coppice-freeze run [--dir D] [--output F] [--pidfile F] [--no-user] -- COMMAND...\n"
-              "       coppice-freeze freeze --root PID --image D [--parent D] [--kill] [--sync] [--external NAME=DEV:INO]\n"
+              "       coppice-freeze freeze --root PID --image D [--parent D] [--kill] [--sync] [--external "
+              "NAME=DEV:INO]\n"
               "       coppice-freeze track --root PID --image D --count N [--interval MS]\n"
               "       coppice-freeze thaw --image D [--pidfile F] [--copy] [--no-user] [--external NAME=FD]\n"
               "       coppice-freeze inspect --image D [--pages]\n"
@@ -87,7 +88,8 @@ static int wait_for(pid_t pid)
 /* Serves the memory watch until the tree has ended. */
 static int supervise(struct cop_thaw_result *res)
 {
-        struct pollfd p[2] = {{.fd = res->pidfd, .events = POLLIN}, {.fd = res->watch ? cop_watch_fd(res->watch) : -1, .events = POLLIN}};
+        struct pollfd p[2] = {{.fd = res->pidfd, .events = POLLIN},
+                              {.fd = res->watch ? cop_watch_fd(res->watch) : -1, .events = POLLIN}};
 
         while (!(p[0].revents & POLLIN)) {
                 if (poll(p, 2, -1) < 0 && errno != EINTR)
@@ -109,7 +111,8 @@ static int setup_inside(void *userdata, struct cop_error *err)
 
         if (fd >= 0)
                 ioctl(fd, SIOCSIFFLAGS, &req);
-        if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 || mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0)
+        if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+            mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0)
                 return cop_error_errno(err, errno, "mounting /proc");
         (void)mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620");
         return 0;
@@ -203,7 +206,8 @@ static int command_run(const struct options *o, char **argv)
                 return 1;
         }
         cop_close(user_fd);
-        if (unshare(CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP | CLONE_NEWPID | CLONE_NEWTIME) < 0) {
+        if (unshare(CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP | CLONE_NEWPID |
+                    CLONE_NEWTIME) < 0) {
                 perror("unshare");
                 return 1;
         }
@@ -227,13 +231,15 @@ static int open_folder(const char *path, bool make)
 
 static void print_frozen(const struct cop_freeze_result *res)
 {
-        printf("frozen: processes=%u threads=%u files=%u pages=%llu kept=%llu bytes=%llu pause_us=%llu first_us=%llu total_us=%llu "
+        printf("frozen: processes=%u threads=%u files=%u pages=%llu kept=%llu bytes=%llu pause_us=%llu first_us=%llu "
+               "total_us=%llu "
                "stop=%llu regs=%llu maps=%llu calls=%llu fds=%llu memory=%llu commit=%llu end=%llu\n",
-               res->processes, res->threads, res->files, (unsigned long long)res->pages_written, (unsigned long long)res->pages_kept,
-               (unsigned long long)res->bytes, (unsigned long long)res->pause, (unsigned long long)res->first_pause,
-               (unsigned long long)res->total, (unsigned long long)res->stage[0], (unsigned long long)res->stage[1],
-               (unsigned long long)res->stage[2], (unsigned long long)res->stage[3], (unsigned long long)res->stage[4],
-               (unsigned long long)res->stage[5], (unsigned long long)res->stage[6], (unsigned long long)res->stage[7]);
+               res->processes, res->threads, res->files, (unsigned long long)res->pages_written,
+               (unsigned long long)res->pages_kept, (unsigned long long)res->bytes, (unsigned long long)res->pause,
+               (unsigned long long)res->first_pause, (unsigned long long)res->total, (unsigned long long)res->stage[0],
+               (unsigned long long)res->stage[1], (unsigned long long)res->stage[2], (unsigned long long)res->stage[3],
+               (unsigned long long)res->stage[4], (unsigned long long)res->stage[5], (unsigned long long)res->stage[6],
+               (unsigned long long)res->stage[7]);
         fflush(stdout);
 }
 
@@ -275,8 +281,12 @@ static int command_track(const struct options *o)
                 char path[4096];
                 snprintf(path, sizeof(path), "%s/%d", o->image, i);
                 int image_fd = open_folder(path, true);
-                struct cop_freeze_request req = {.root = o->root, .image_dir_fd = image_fd, .parent_dir_fd = parent_fd, .tracker = tracker,
-                                                 .externals = o->externals, .external_count = o->external_count};
+                struct cop_freeze_request req = {.root = o->root,
+                                                 .image_dir_fd = image_fd,
+                                                 .parent_dir_fd = parent_fd,
+                                                 .tracker = tracker,
+                                                 .externals = o->externals,
+                                                 .external_count = o->external_count};
                 if (o->kill && i == o->count - 1)
                         req.flags |= COP_FREEZE_KILL;
                 r = cop_freeze(&req, &res, &err);
@@ -313,13 +323,14 @@ static int command_thaw(const struct options *o)
         req.namespaces.user_fd = user_fd;
         if (cop_thaw(&req, &res, &err) < 0)
                 return complain(&err);
-        printf("thawed: root=%d processes=%u threads=%u total_us=%llu open=%llu fork=%llu rebuild=%llu seize=%llu registers=%llu go=%llu setup=%llu objects=%llu tree=%llu fds=%llu ready=%llu table=%llu\n",
+        printf("thawed: root=%d processes=%u threads=%u total_us=%llu open=%llu fork=%llu rebuild=%llu seize=%llu "
+               "registers=%llu go=%llu setup=%llu objects=%llu tree=%llu fds=%llu ready=%llu table=%llu\n",
                res.root, res.processes, res.threads, (unsigned long long)res.total, (unsigned long long)res.stage[0],
                (unsigned long long)res.stage[1], (unsigned long long)res.stage[4], (unsigned long long)res.stage[5],
-               (unsigned long long)res.stage[6], (unsigned long long)res.stage[7], (unsigned long long)(res.mark[1] - res.mark[0]),
-               (unsigned long long)(res.mark[2] - res.mark[1]), (unsigned long long)(res.mark[3] - res.mark[2]),
-               (unsigned long long)(res.mark[4] - res.mark[3]), (unsigned long long)(res.mark[5] - res.mark[4]),
-               (unsigned long long)(res.mark[6] - res.mark[5]));
+               (unsigned long long)res.stage[6], (unsigned long long)res.stage[7],
+               (unsigned long long)(res.mark[1] - res.mark[0]), (unsigned long long)(res.mark[2] - res.mark[1]),
+               (unsigned long long)(res.mark[3] - res.mark[2]), (unsigned long long)(res.mark[4] - res.mark[3]),
+               (unsigned long long)(res.mark[5] - res.mark[4]), (unsigned long long)(res.mark[6] - res.mark[5]));
         fflush(stdout);
         write_pid(o->pidfile, res.root);
         return supervise(&res);
@@ -384,11 +395,11 @@ static bool parse_external(struct options *o, const char *text)
 static bool parse(struct options *o, int argc, char **argv)
 {
         static const struct option longs[] = {
-                {"dir", 1, NULL, 'd'},    {"output", 1, NULL, 'o'}, {"pidfile", 1, NULL, 'p'}, {"image", 1, NULL, 'i'},
-                {"parent", 1, NULL, 'P'}, {"root", 1, NULL, 'r'},   {"kill", 0, NULL, 'k'},    {"sync", 0, NULL, 's'},
-                {"copy", 0, NULL, 'c'},   {"no-user", 0, NULL, 'u'}, {"pages", 0, NULL, 'g'},  {"external", 1, NULL, 'e'},
-                {"count", 1, NULL, 'n'},  {"interval", 1, NULL, 't'},
-                {NULL, 0, NULL, 0},
+                {"dir", 1, NULL, 'd'},     {"output", 1, NULL, 'o'},   {"pidfile", 1, NULL, 'p'},
+                {"image", 1, NULL, 'i'},   {"parent", 1, NULL, 'P'},   {"root", 1, NULL, 'r'},
+                {"kill", 0, NULL, 'k'},    {"sync", 0, NULL, 's'},     {"copy", 0, NULL, 'c'},
+                {"no-user", 0, NULL, 'u'}, {"pages", 0, NULL, 'g'},    {"external", 1, NULL, 'e'},
+                {"count", 1, NULL, 'n'},   {"interval", 1, NULL, 't'}, {NULL, 0, NULL, 0},
         };
         int c;
 

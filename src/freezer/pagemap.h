@@ -5,15 +5,15 @@
 #include <stdint.h>
 
 #define COP_PAGE_IS_WPALLOWED (1ULL << 0)
-#define COP_PAGE_IS_WRITTEN   (1ULL << 1)
-#define COP_PAGE_IS_FILE      (1ULL << 2)
-#define COP_PAGE_IS_PRESENT   (1ULL << 3)
-#define COP_PAGE_IS_SWAPPED   (1ULL << 4)
-#define COP_PAGE_IS_PFNZERO   (1ULL << 5)
-#define COP_PAGE_IS_HUGE      (1ULL << 6)
-#define COP_PAGE_IS_GUARD     (1ULL << 8)
+#define COP_PAGE_IS_WRITTEN (1ULL << 1)
+#define COP_PAGE_IS_FILE (1ULL << 2)
+#define COP_PAGE_IS_PRESENT (1ULL << 3)
+#define COP_PAGE_IS_SWAPPED (1ULL << 4)
+#define COP_PAGE_IS_PFNZERO (1ULL << 5)
+#define COP_PAGE_IS_HUGE (1ULL << 6)
+#define COP_PAGE_IS_GUARD (1ULL << 8)
 
-#define COP_PM_SCAN_WP_MATCHING  (1ULL << 0)
+#define COP_PM_SCAN_WP_MATCHING (1ULL << 0)
 #define COP_PM_SCAN_CHECK_WPASYNC (1ULL << 1)
 
 struct cop_page_region {

@@ -150,9 +150,10 @@ static uint32_t vm_flag(const char *two, struct cop_vma *v)
                 char name[3];
                 uint32_t flag;
         } table[] = {
-                {"mw", IMG_VMA_MAYWRITE},   {"gd", IMG_VMA_GROWSDOWN}, {"lo", IMG_VMA_LOCKED},      {"sr", IMG_VMA_SEQUENTIAL},
-                {"rr", IMG_VMA_RANDOM},     {"dc", IMG_VMA_DONTFORK},  {"nr", IMG_VMA_NORESERVE},   {"wf", IMG_VMA_WIPEONFORK},
-                {"dd", IMG_VMA_DONTDUMP},   {"hg", IMG_VMA_HUGEPAGE},  {"nh", IMG_VMA_NOHUGEPAGE},  {"mg", IMG_VMA_MERGEABLE},
+                {"mw", IMG_VMA_MAYWRITE},   {"gd", IMG_VMA_GROWSDOWN},   {"lo", IMG_VMA_LOCKED},
+                {"sr", IMG_VMA_SEQUENTIAL}, {"rr", IMG_VMA_RANDOM},      {"dc", IMG_VMA_DONTFORK},
+                {"nr", IMG_VMA_NORESERVE},  {"wf", IMG_VMA_WIPEONFORK},  {"dd", IMG_VMA_DONTDUMP},
+                {"hg", IMG_VMA_HUGEPAGE},   {"nh", IMG_VMA_NOHUGEPAGE},  {"mg", IMG_VMA_MERGEABLE},
                 {"dp", IMG_VMA_DROPPABLE},  {"lf", IMG_VMA_LOCKONFAULT},
         };
 
@@ -175,7 +176,8 @@ static bool parse_header(char *line, const char *text, struct cop_vma *v)
         unsigned major_, minor_;
         int used = 0;
 
-        if (sscanf(line, "%llx-%llx %4s %llx %x:%x %llu%n", &start, &end, perms, &offset, &major_, &minor_, &ino, &used) < 7)
+        if (sscanf(line, "%llx-%llx %4s %llx %x:%x %llu%n", &start, &end, perms, &offset, &major_, &minor_, &ino,
+                   &used) < 7)
                 return false;
         *v = (struct cop_vma){.start = start, .end = end, .offset = offset, .dev = makedev(major_, minor_), .ino = ino};
         v->flags = (perms[0] == 'r' ? IMG_VMA_READ : 0U) | (perms[1] == 'w' ? IMG_VMA_WRITE : 0U) |

@@ -27,19 +27,19 @@ struct cop_procfs_status {
         uint32_t umask;
         uint32_t no_new_privs, seccomp;
         uint64_t inheritable, permitted, effective, bounding, ambient;
-        int ns_depth;        /* how many pid namespaces deep */
+        int ns_depth;          /* how many pid namespaces deep */
         pid_t ns_pgid, ns_sid; /* in the innermost */
-        char creds[1024]; /* the lines Uid, Gid, Groups and Cap* as they are: equal texts are equal credentials */
+        char creds[1024];      /* the lines Uid, Gid, Groups and Cap* as they are: equal texts are equal credentials */
 };
 int cop_procfs_status(int dir_fd, struct cop_procfs_status *ret, struct cop_error *err);
 
 struct cop_vma {
         uint64_t start, end, offset;
         uint64_t dev, ino;
-        uint32_t flags;  /* enum img_vma_flags */
-        bool special;    /* vvar, vdso, vsyscall */
-        bool pfnmap;     /* pfn, mixed or IO mapping */
-        bool uffd;       /* registered with a userfaultfd */
+        uint32_t flags; /* enum img_vma_flags */
+        bool special;   /* vvar, vdso, vsyscall */
+        bool pfnmap;    /* pfn, mixed or IO mapping */
+        bool uffd;      /* registered with a userfaultfd */
         bool hugetlb;
         bool vdso, vvar;
         bool heap, stack;

@@ -74,7 +74,7 @@ static void await_typed(int slave, const char *typed, size_t n, bool lines)
                 usleep(500);
 }
 
-int cop_pty_fill(int master, int slave, const void *state, const void *typed, size_t typed_size, const void *printed, size_t printed_size)
+int cop_pty_fill(int master, int slave, const void *state, const struct iovec *typed, const struct iovec *printed)
 {
         struct termios2 was, quiet;
         int r = 0;
@@ -82,16 +82,16 @@ int cop_pty_fill(int master, int slave, const void *state, const void *typed, si
         memcpy(&was, state, sizeof(was));
         bool lines = was.c_lflag & ICANON;
         quiet = inert(&was, lines);
-        if (typed_size == 0 && printed_size == 0)
+        if (typed->iov_len == 0 && printed->iov_len == 0)
                 return 0;
         if (ioctl(slave, SET_TERMIOS2, &quiet) < 0)
                 return -errno;
-        if (typed_size > 0) {
-                if (write(master, typed, typed_size) != (ssize_t)typed_size)
+        if (typed->iov_len > 0) {
+                if (write(master, typed->iov_base, typed->iov_len) != (ssize_t)typed->iov_len)
                         r = -EIO;
-                await_typed(slave, typed, typed_size, lines);
+                await_typed(slave, typed->iov_base, typed->iov_len, lines);
         }
-        if (printed_size > 0 && write(slave, printed, printed_size) != (ssize_t)printed_size)
+        if (printed->iov_len > 0 && write(slave, printed->iov_base, printed->iov_len) != (ssize_t)printed->iov_len)
                 r = -EIO;
         if (ioctl(slave, SET_TERMIOS2, &was) < 0)
                 r = -errno;

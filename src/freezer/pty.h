@@ -3,6 +3,7 @@
 #pragma once
 
 #include <stddef.h>
+#include <sys/uio.h>
 
 #include "base/buf.h"
 
@@ -10,4 +11,4 @@
 
 /* Master and slave are descriptors of ours; state is the slave's termios2, left as it was.  Both buffers have limits. */
 int cop_pty_drain(int master, int slave, const void *state, struct cop_buf *typed, struct cop_buf *printed);
-int cop_pty_fill(int master, int slave, const void *state, const void *typed, size_t typed_size, const void *printed, size_t printed_size);
+int cop_pty_fill(int master, int slave, const void *state, const struct iovec *typed, const struct iovec *printed);

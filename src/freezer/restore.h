@@ -26,7 +26,7 @@
 struct cop_restore_shared {
         struct cop_tramp_control control; /* first: its address is r13 of the trampoline */
         uint32_t barrier[COP_BARRIERS];
-        uint32_t failed;  /* an error was written */
+        uint32_t failed;   /* an error was written */
         uint32_t root_pid; /* as the engine sees it */
         struct cop_error error;
         uint64_t mark[8]; /* monotonic usec of the engine's clock when the last process passed a stage */
@@ -43,18 +43,18 @@ struct cop_restore {
         struct cop_restore_shared *shared;
         size_t shared_size;
         int shared_fd;
-        int *objects;      /* descriptor of each file of the image, or -EBADF */
-        int *sources;      /* page files, moved high */
-        int base_fd;       /* first descriptor number that no process of the tree uses */
-        uint32_t live;     /* processes that are not zombies */
-        int proc_fd;       /* /proc/self of this stub, which may be out of sight after a chroot */
-        uint32_t self;     /* index of the process this stub becomes */
+        int *objects;  /* descriptor of each file of the image, or -EBADF */
+        int *sources;  /* page files, moved high */
+        int base_fd;   /* first descriptor number that no process of the tree uses */
+        uint32_t live; /* processes that are not zombies */
+        int proc_fd;   /* /proc/self of this stub, which may be out of sight after a chroot */
+        uint32_t self; /* index of the process this stub becomes */
         bool new_uts;
 };
 
-#define RESTORE_PROC(r, i)   IMG_RECORD((r)->image, IMG_PROCS, img_proc, i)
+#define RESTORE_PROC(r, i) IMG_RECORD((r)->image, IMG_PROCS, img_proc, i)
 #define RESTORE_THREAD(r, i) IMG_RECORD((r)->image, IMG_THREADS, img_thread, i)
-#define RESTORE_FILE(r, i)   IMG_RECORD((r)->image, IMG_FILES, img_file, i)
+#define RESTORE_FILE(r, i) IMG_RECORD((r)->image, IMG_FILES, img_file, i)
 
 /* restore_tree.c.  Runs in the helper; clones the first process, which never returns. */
 int cop_restore_start(struct cop_restore *r, struct cop_error *err);

@@ -53,8 +53,8 @@ static bool is_socket(const struct img_file *f)
 
 static bool late(const struct img_file *f)
 {
-        return f->kind == IMG_FILE_PIDFD || f->kind == IMG_FILE_PROC ||
-               f->kind == IMG_FILE_SYSV || (f->kind == IMG_FILE_DEVICE && major((dev_t)f->arg[0]) == 5 && minor((dev_t)f->arg[0]) == 0);
+        return f->kind == IMG_FILE_PIDFD || f->kind == IMG_FILE_PROC || f->kind == IMG_FILE_SYSV ||
+               (f->kind == IMG_FILE_DEVICE && major((dev_t)f->arg[0]) == 5 && minor((dev_t)f->arg[0]) == 0);
 }
 
 static int reopen(int fd, int flags)
@@ -105,13 +105,15 @@ static int open_memfd(struct cop_restore *r, uint32_t index)
 
         if (other >= 0)
                 return reopen(other, (int)f->flags);
-        _cleanup_close_ int fd = (int)syscall(SYS_memfd_create, cop_restore_string(r, &f->path), MFD_CLOEXEC | MFD_ALLOW_SEALING);
+        _cleanup_close_ int fd =
+                (int)syscall(SYS_memfd_create, cop_restore_string(r, &f->path), MFD_CLOEXEC | MFD_ALLOW_SEALING);
         if (fd < 0 || ftruncate(fd, (off_t)f->arg[0]) < 0)
                 return -errno;
         int ret = write_pages(r, f, fd);
         if (ret < 0)
                 return ret;
-        if (!shmem && (fchmod(fd, (mode_t)f->arg[2] & 07777) < 0 || (f->arg[1] && fcntl(fd, F_ADD_SEALS, (int)f->arg[1]) < 0)))
+        if (!shmem &&
+            (fchmod(fd, (mode_t)f->arg[2] & 07777) < 0 || (f->arg[1] && fcntl(fd, F_ADD_SEALS, (int)f->arg[1]) < 0)))
                 return -errno;
         if ((f->flags & O_ACCMODE) != O_RDWR)
                 return reopen(fd, (int)f->flags);
@@ -153,10 +155,12 @@ static int open_path(struct cop_restore *r, uint32_t index, struct cop_error *er
         const char *path = cop_restore_string(r, &f->path);
 
         bool deleted = f->kind == IMG_FILE_REGULAR && f->arg[2] == 0;
-        int fd = deleted ? open_deleted(r, index, err) : open(path, ((int)f->flags & FLAGS_OPEN) | O_CLOEXEC | O_NOCTTY);
+        int fd =
+                deleted ? open_deleted(r, index, err) : open(path, ((int)f->flags & FLAGS_OPEN) | O_CLOEXEC | O_NOCTTY);
         if (fd < 0)
                 return deleted ? fd : cop_error_errno(err, errno, "opening %s", path);
-        if (f->kind != IMG_FILE_DEVICE && f->position > 0 && !(f->flags & O_PATH) && lseek(fd, (off_t)f->position, SEEK_SET) < 0) {
+        if (f->kind != IMG_FILE_DEVICE && f->position > 0 && !(f->flags & O_PATH) &&
+            lseek(fd, (off_t)f->position, SEEK_SET) < 0) {
                 int saved = errno;
                 close(fd);
                 return cop_error_errno(err, saved, "seeking in %s", path);
@@ -203,7 +207,8 @@ static int find_end(const struct cop_restore *r, uint32_t link, int access)
 {
         for (uint32_t i = 0; i < r->image->count[IMG_FILES]; i++) {
                 const struct img_file *f = RESTORE_FILE(r, i);
-                if (f->kind == IMG_FILE_PIPE && f->link == link && r->objects[i] < 0 && ((int)f->flags & O_ACCMODE) == access)
+                if (f->kind == IMG_FILE_PIPE && f->link == link && r->objects[i] < 0 &&
+                    ((int)f->flags & O_ACCMODE) == access)
                         return (int)i;
         }
         return -1;
@@ -262,7 +267,8 @@ static int open_pipe(struct cop_restore *r, uint32_t index)
 
 static int open_eventfd(const struct img_file *f)
 {
-        int fd = eventfd(0, EFD_CLOEXEC | ((int)f->flags & O_NONBLOCK ? EFD_NONBLOCK : 0) | (f->arg[1] ? EFD_SEMAPHORE : 0));
+        int fd = eventfd(0, EFD_CLOEXEC | ((int)f->flags & O_NONBLOCK ? EFD_NONBLOCK : 0) |
+                                    (f->arg[1] ? EFD_SEMAPHORE : 0));
         uint64_t count = f->arg[0];
 
         if (fd >= 0 && count > 0 && write(fd, &count, sizeof(count)) != sizeof(count))
@@ -296,7 +302,8 @@ static int open_inotify(struct cop_restore *r, const struct img_file *f, struct 
 
         for (uint32_t i = 0; fd >= 0 && i < f->watches; i++) {
                 /* The kernel lists the newest first, numbers go up: begin with the oldest. */
-                const struct img_watch *w = IMG_RECORD(r->image, IMG_WATCHES, img_watch, f->first_watch + f->watches - 1 - i);
+                const struct img_watch *w =
+                        IMG_RECORD(r->image, IMG_WATCHES, img_watch, f->first_watch + f->watches - 1 - i);
                 const char *path = cop_restore_string(r, &w->path);
                 for (;;) {
                         int wd = inotify_add_watch(fd, path, w->events);
@@ -306,7 +313,8 @@ static int open_inotify(struct cop_restore *r, const struct img_file *f, struct 
                                 break;
                         inotify_rm_watch(fd, wd);
                         if (wd > w->fd)
-                                return cop_error_set(err, EEXIST, COP_ERR_start_failed, "the watch number %d of %s is taken", w->fd, path);
+                                return cop_error_set(err, EEXIST, COP_ERR_start_failed,
+                                                     "the watch number %d of %s is taken", w->fd, path);
                 }
         }
         /* Removing watches to reach a number leaves IN_IGNORED events behind. */
@@ -388,7 +396,8 @@ static int open_slave(struct cop_restore *r, uint32_t index)
                 const struct img_file *m = RESTORE_FILE(r, i);
                 if (m->kind != IMG_FILE_PTMX || m->arg[0] != f->arg[0] || r->objects[i] < 0)
                         continue;
-                int fd = ioctl(r->objects[i], TIOCGPTPEER, ((int)f->flags & (O_ACCMODE | O_NONBLOCK)) | O_NOCTTY | O_CLOEXEC);
+                int fd = ioctl(r->objects[i], TIOCGPTPEER,
+                               ((int)f->flags & (O_ACCMODE | O_NONBLOCK)) | O_NOCTTY | O_CLOEXEC);
                 if (fd < 0)
                         return -errno;
                 int ret = set_tty(r, f, fd);
@@ -421,7 +430,8 @@ static int restore_object(struct cop_restore *r, uint32_t index, struct cop_erro
         case IMG_FILE_TIMERFD:
                 return open_timerfd(f);
         case IMG_FILE_SIGNALFD: {
-                int fd = (int)syscall(SYS_signalfd4, -1, &mask, 8, SFD_CLOEXEC | ((int)f->flags & O_NONBLOCK ? SFD_NONBLOCK : 0));
+                int fd = (int)syscall(SYS_signalfd4, -1, &mask, 8,
+                                      SFD_CLOEXEC | ((int)f->flags & O_NONBLOCK ? SFD_NONBLOCK : 0));
                 return fd < 0 ? -errno : fd;
         }
         case IMG_FILE_INOTIFY:
@@ -438,7 +448,8 @@ static int restore_object(struct cop_restore *r, uint32_t index, struct cop_erro
         case IMG_FILE_PTS:
                 return open_slave(r, index);
         default:
-                return cop_error_set(err, EBADMSG, COP_ERR_image_damaged, "the memory image is damaged: file %u has kind %u", index, f->kind);
+                return cop_error_set(err, EBADMSG, COP_ERR_image_damaged,
+                                     "the memory image is damaged: file %u has kind %u", index, f->kind);
         }
 }
 
@@ -472,8 +483,9 @@ static int fill_terminal(struct cop_restore *r, uint32_t index, struct cop_error
         _cleanup_close_ int slave = ioctl(r->objects[index], TIOCGPTPEER, O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
         if (slave < 0)
                 return cop_error_errno(err, errno, "opening a terminal");
-        int ret = cop_pty_fill(r->objects[index], slave, cop_image_at(r->image, &f->data), cop_image_at(r->image, &p[0].data), p[0].data.length,
-                               cop_image_at(r->image, &p[1].data), p[1].data.length);
+        struct iovec typed = {(void *)(uintptr_t)cop_image_at(r->image, &p[0].data), p[0].data.length};
+        struct iovec printed = {(void *)(uintptr_t)cop_image_at(r->image, &p[1].data), p[1].data.length};
+        int ret = cop_pty_fill(r->objects[index], slave, cop_image_at(r->image, &f->data), &typed, &printed);
         return ret < 0 ? cop_error_errno(err, -ret, "filling a terminal") : 0;
 }
 
@@ -517,7 +529,8 @@ static int open_late(struct cop_restore *r, uint32_t index, struct cop_error *er
         } else
                 fd = open(cop_restore_string(r, &f->path), ((int)f->flags & FLAGS_OPEN) | O_CLOEXEC | O_NOCTTY);
         if (fd < 0)
-                return cop_error_errno(err, errno, "opening %s", f->kind == IMG_FILE_PIDFD ? "a pidfd" : cop_restore_string(r, &f->path));
+                return cop_error_errno(err, errno, "opening %s",
+                                       f->kind == IMG_FILE_PIDFD ? "a pidfd" : cop_restore_string(r, &f->path));
         if (fd < r->base_fd)
                 fd = cop_restore_move_high(r, fd);
         r->objects[index] = fd;

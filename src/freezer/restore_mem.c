@@ -37,11 +37,11 @@
 #include "freezer/sysv.h"
 #include "freezer/watch.h"
 
-#define TASK_END         0x7ffffffff000ULL
+#define TASK_END 0x7ffffffff000ULL
 #define ARCH_MAP_VDSO_64 0x2003
-#define MAP_DROPPABLE_   0x08
-#define SIG_RSEQ         0x53053053
-#define THREAD_OPS       128
+#define MAP_DROPPABLE_ 0x08
+#define SIG_RSEQ 0x53053053
+#define THREAD_OPS 128
 #ifndef PR_TIMER_CREATE_RESTORE_IDS
 #define PR_TIMER_CREATE_RESTORE_IDS 77
 #endif
@@ -59,8 +59,8 @@ struct region {
         bool full;
 };
 
-static struct cop_op *add(struct region *g, struct table *t, uint32_t flags, long nr, uint64_t a, uint64_t b, uint64_t c, uint64_t d,
-                          uint64_t e, uint64_t f)
+static struct cop_op *add(struct region *g, struct table *t, uint32_t flags, long nr, uint64_t a, uint64_t b,
+                          uint64_t c, uint64_t d, uint64_t e, uint64_t f)
 {
         if (t->count == t->max) {
                 g->full = true;
@@ -88,7 +88,8 @@ static void *put(struct region *g, const void *data, size_t n)
 
 /* ---- where the region can lie ---- */
 
-static bool overlaps(const struct cop_restore *r, const struct img_proc *p, const struct cop_vmas *own, uint64_t start, uint64_t end)
+static bool overlaps(const struct cop_restore *r, const struct img_proc *p, const struct cop_vmas *own, uint64_t start,
+                     uint64_t end)
 {
         for (uint32_t i = 0; i < p->vmas; i++) {
                 const struct img_vma *v = IMG_RECORD(r->image, IMG_VMAS, img_vma, p->first_vma + i);
@@ -102,7 +103,8 @@ static bool overlaps(const struct cop_restore *r, const struct img_proc *p, cons
         return (p->mm[4] < end && p->mm[5] + (1ULL << 20) > start) || (p->vdso < end && p->vdso + p->vdso_size > start);
 }
 
-static int find_place(const struct cop_restore *r, const struct img_proc *p, size_t size, uint64_t *ret, struct cop_error *err)
+static int find_place(const struct cop_restore *r, const struct img_proc *p, size_t size, uint64_t *ret,
+                      struct cop_error *err)
 {
         struct cop_vmas own = {0};
         int ret_code = cop_procfs_vmas(r->proc_fd, false, &own, err);
@@ -148,8 +150,12 @@ static int make_region(struct cop_restore *r, const struct img_proc *p, struct r
         size_t filters = 0;
         for (uint32_t i = 0; i < p->threads; i++)
                 for (uint32_t k = 0; k < RESTORE_THREAD(r, p->first_thread + i)->filters; k++)
-                        filters += IMG_RECORD(r->image, IMG_FILTERS, img_filter, RESTORE_THREAD(r, p->first_thread + i)->first_filter + k)->program.length + 64;
-        size_t data = filters + extents * sizeof(struct iovec) + p->threads * 8192UL + signals * 256 + p->vmas * 256UL + p->locks * 64UL + 65536;
+                        filters += IMG_RECORD(r->image, IMG_FILTERS, img_filter,
+                                              RESTORE_THREAD(r, p->first_thread + i)->first_filter + k)
+                                           ->program.length +
+                                   64;
+        size_t data = filters + extents * sizeof(struct iovec) + p->threads * 8192UL + signals * 256 + p->vmas * 256UL +
+                      p->locks * 64UL + 65536;
         uint64_t at = 0;
         size_t shared = (r->shared_size + 4095) & ~4095UL;
         size_t size = (shared + 4096 + all + data + 4095) & ~4095UL;
@@ -157,8 +163,10 @@ static int make_region(struct cop_restore *r, const struct img_proc *p, struct r
 
         if (ret < 0)
                 return ret;
-        char *start = mmap((void *)at, size, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE | MAP_NORESERVE, -1, 0);
-        if (start == MAP_FAILED || mmap(start, shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, r->shared_fd, 0) == MAP_FAILED)
+        char *start = mmap((void *)at, size, PROT_READ | PROT_WRITE | PROT_EXEC,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE | MAP_NORESERVE, -1, 0);
+        if (start == MAP_FAILED ||
+            mmap(start, shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, r->shared_fd, 0) == MAP_FAILED)
                 return cop_error_errno(err, errno, "making room for the trampoline");
         memcpy(start + shared, cop_tramp_start, (size_t)(cop_tramp_end - cop_tramp_start));
         *g = (struct region){.start = start, .size = size};
@@ -174,7 +182,8 @@ static int make_region(struct cop_restore *r, const struct img_proc *p, struct r
 
 static int protection(uint32_t flags)
 {
-        return (flags & IMG_VMA_READ ? PROT_READ : 0) | (flags & IMG_VMA_WRITE ? PROT_WRITE : 0) | (flags & IMG_VMA_EXEC ? PROT_EXEC : 0);
+        return (flags & IMG_VMA_READ ? PROT_READ : 0) | (flags & IMG_VMA_WRITE ? PROT_WRITE : 0) |
+               (flags & IMG_VMA_EXEC ? PROT_EXEC : 0);
 }
 
 /* Pieces to be copied, gathered until the file position jumps. */
@@ -224,7 +233,8 @@ static void map_segment(struct cop_restore *r, struct region *g, const struct im
                 add(g, &g->main, COP_OP_CHECK, SYS_munmap, base, v->offset, 0, 0, 0, 0);
         if (v->end < base + size)
                 add(g, &g->main, COP_OP_CHECK, SYS_munmap, v->end, base + size - v->end, 0, 0, 0, 0);
-        add(g, &g->main, COP_OP_CHECK, SYS_mprotect, v->start, v->end - v->start, (uint64_t)protection(v->flags), 0, 0, 0);
+        add(g, &g->main, COP_OP_CHECK, SYS_mprotect, v->start, v->end - v->start, (uint64_t)protection(v->flags), 0, 0,
+            0);
 }
 
 static void add_locks(struct cop_restore *r, struct region *g, const struct img_proc *p)
@@ -238,14 +248,16 @@ static void add_locks(struct cop_restore *r, struct region *g, const struct img_
                         .l_len = l->end == UINT64_MAX ? 0 : (off_t)(l->end - l->start + 1),
                 };
                 if (l->kind == IMG_LOCK_POSIX)
-                        add(g, &g->main, COP_OP_CHECK, SYS_fcntl, (uint64_t)l->fd, F_SETLK, PTR(put(g, &fl, sizeof(fl))), 0, 0, 0);
+                        add(g, &g->main, COP_OP_CHECK, SYS_fcntl, (uint64_t)l->fd, F_SETLK,
+                            PTR(put(g, &fl, sizeof(fl))), 0, 0, 0);
         }
 }
 
 static void map_area(struct cop_restore *r, struct region *g, const struct img_vma *v, int prot)
 {
         uint64_t length = v->end - v->start;
-        int flags = MAP_FIXED | (v->flags & IMG_VMA_SHARED ? MAP_SHARED : MAP_PRIVATE) | (v->flags & IMG_VMA_NORESERVE ? MAP_NORESERVE : 0) |
+        int flags = MAP_FIXED | (v->flags & IMG_VMA_SHARED ? MAP_SHARED : MAP_PRIVATE) |
+                    (v->flags & IMG_VMA_NORESERVE ? MAP_NORESERVE : 0) |
                     (v->flags & IMG_VMA_GROWSDOWN ? MAP_GROWSDOWN | MAP_STACK : 0);
         int fd = -1;
 
@@ -265,8 +277,8 @@ static void map_area(struct cop_restore *r, struct region *g, const struct img_v
                 if (e.address == v->start && (uint64_t)e.pages * IMG_PAGE == length && mapped(r, v, &e))
                         return;
         }
-        struct cop_op *op = add(g, &g->main, COP_OP_EXPECT, SYS_mmap, v->start, length, (uint64_t)prot, (uint64_t)flags, (uint64_t)(int64_t)fd,
-                                v->file == IMG_NONE ? 0 : v->offset);
+        struct cop_op *op = add(g, &g->main, COP_OP_EXPECT, SYS_mmap, v->start, length, (uint64_t)prot, (uint64_t)flags,
+                                (uint64_t)(int64_t)fd, v->file == IMG_NONE ? 0 : v->offset);
         op->expect = (int64_t)v->start;
 }
 
@@ -279,8 +291,9 @@ static void map_extents(struct cop_restore *r, struct region *g, const struct im
                         c->list[c->total++] = e;
                         continue;
                 }
-                struct cop_op *op = add(g, &g->main, COP_OP_EXPECT, SYS_mmap, e.address, (uint64_t)e.pages * IMG_PAGE, (uint64_t)prot,
-                                        MAP_FIXED | MAP_PRIVATE | MAP_NORESERVE, (uint64_t)r->sources[e.source], e.offset);
+                struct cop_op *op = add(g, &g->main, COP_OP_EXPECT, SYS_mmap, e.address, (uint64_t)e.pages * IMG_PAGE,
+                                        (uint64_t)prot, MAP_FIXED | MAP_PRIVATE | MAP_NORESERVE,
+                                        (uint64_t)r->sources[e.source], e.offset);
                 op->expect = (int64_t)e.address;
         }
 }
@@ -311,7 +324,8 @@ static void flush_copies(struct cop_restore *r, struct region *g, struct copies 
 {
         if (c->count == 0)
                 return;
-        struct cop_op *op = add(g, &g->main, COP_OP_EXPECT, SYS_preadv, (uint64_t)r->sources[c->source], PTR(c->iov), c->count, c->offset, 0, 0);
+        struct cop_op *op = add(g, &g->main, COP_OP_EXPECT, SYS_preadv, (uint64_t)r->sources[c->source], PTR(c->iov),
+                                c->count, c->offset, 0, 0);
         op->expect = (int64_t)c->bytes;
         c->count = 0;
 }
@@ -331,7 +345,8 @@ static void add_copies(struct cop_restore *r, struct region *g, struct copies *c
         for (size_t i = 0; i < c->total; i++) {
                 const struct img_extent *e = &c->list[i];
                 uint64_t n = (uint64_t)e->pages * IMG_PAGE;
-                if (c->count > 0 && (c->source != e->source || c->offset + c->bytes != e->offset || c->count == 1024 || c->bytes + n > 1U << 30))
+                if (c->count > 0 && (c->source != e->source || c->offset + c->bytes != e->offset || c->count == 1024 ||
+                                     c->bytes + n > 1U << 30))
                         flush_copies(r, g, c);
                 if (c->count == 0) {
                         c->iov = (struct iovec *)g->data;
@@ -353,9 +368,10 @@ static void add_hints(struct cop_restore *r, struct region *g, const struct img_
                 uint32_t flag;
                 int advice;
         } hints[] = {
-                {IMG_VMA_DONTFORK, MADV_DONTFORK},       {IMG_VMA_DONTDUMP, MADV_DONTDUMP},   {IMG_VMA_WIPEONFORK, MADV_WIPEONFORK},
-                {IMG_VMA_HUGEPAGE, MADV_HUGEPAGE},       {IMG_VMA_NOHUGEPAGE, MADV_NOHUGEPAGE}, {IMG_VMA_MERGEABLE, MADV_MERGEABLE},
-                {IMG_VMA_SEQUENTIAL, MADV_SEQUENTIAL},   {IMG_VMA_RANDOM, MADV_RANDOM},
+                {IMG_VMA_DONTFORK, MADV_DONTFORK},     {IMG_VMA_DONTDUMP, MADV_DONTDUMP},
+                {IMG_VMA_WIPEONFORK, MADV_WIPEONFORK}, {IMG_VMA_HUGEPAGE, MADV_HUGEPAGE},
+                {IMG_VMA_NOHUGEPAGE, MADV_NOHUGEPAGE}, {IMG_VMA_MERGEABLE, MADV_MERGEABLE},
+                {IMG_VMA_SEQUENTIAL, MADV_SEQUENTIAL}, {IMG_VMA_RANDOM, MADV_RANDOM},
         };
         uint64_t length = v->end - v->start;
 
@@ -390,12 +406,14 @@ static int add_memory(struct cop_restore *r, struct region *g, const struct img_
         for (uint32_t i = 0; i < p->vmas; i++) {
                 const struct img_vma *v = IMG_RECORD(r->image, IMG_VMAS, img_vma, p->first_vma + i);
                 if (copies_into(r, v) && !(v->flags & IMG_VMA_WRITE))
-                        add(g, &g->main, COP_OP_CHECK, SYS_mprotect, v->start, v->end - v->start, (uint64_t)protection(v->flags), 0, 0, 0);
+                        add(g, &g->main, COP_OP_CHECK, SYS_mprotect, v->start, v->end - v->start,
+                            (uint64_t)protection(v->flags), 0, 0, 0);
                 add_hints(r, g, v);
         }
         for (uint32_t i = 0; i < p->guards; i++) {
                 const struct img_guard *guard = IMG_RECORD(r->image, IMG_GUARDS, img_guard, p->first_guard + i);
-                add(g, &g->main, COP_OP_CHECK, SYS_madvise, guard->start, guard->end - guard->start, 102 /* MADV_GUARD_INSTALL */, 0, 0, 0);
+                add(g, &g->main, COP_OP_CHECK, SYS_madvise, guard->start, guard->end - guard->start,
+                    102 /* MADV_GUARD_INSTALL */, 0, 0, 0);
         }
         return 0;
 }
@@ -421,8 +439,8 @@ static void add_watch(struct cop_restore *r, struct region *g, const struct img_
         if (n > 0) {
                 struct sock_fprog prog = {.len = (unsigned short)cop_watch_program(ranges, n, program)};
                 prog.filter = put(g, program, prog.len * sizeof(program[0]));
-                struct cop_op *op = add(g, &g->main, COP_OP_CHECK, SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER,
-                                        PTR(put(g, &prog, sizeof(prog))), 0, 0, 0);
+                struct cop_op *op = add(g, &g->main, COP_OP_CHECK, SYS_seccomp, SECCOMP_SET_MODE_FILTER,
+                                        SECCOMP_FILTER_FLAG_NEW_LISTENER, PTR(put(g, &prog, sizeof(prog))), 0, 0, 0);
                 r->shared->place[r->self].watch_result = PTR(&op->result);
         }
         free(ranges);
@@ -436,7 +454,8 @@ static void add_mm(struct cop_restore *r, struct region *g, const struct img_pro
         map.auxv = put(g, cop_image_at(r->image, &p->auxv), p->auxv.length);
         map.auxv_size = p->auxv.length;
         map.exe_fd = p->exe == IMG_NONE ? (uint32_t)-1 : (uint32_t)r->objects[p->exe];
-        add(g, &g->main, COP_OP_CHECK, SYS_prctl, PR_SET_MM, PR_SET_MM_MAP, PTR(put(g, &map, sizeof(map))), sizeof(map), 0, 0);
+        add(g, &g->main, COP_OP_CHECK, SYS_prctl, PR_SET_MM, PR_SET_MM_MAP, PTR(put(g, &map, sizeof(map))), sizeof(map),
+            0, 0);
 }
 
 /* ---- threads ---- */
@@ -463,16 +482,18 @@ static void add_creds(struct cop_restore *r, struct region *g, struct table *t, 
                 if (!(c->bounding & 1ULL << cap) && prctl(PR_CAPBSET_READ, cap) == 1)
                         add(g, t, COP_OP_CHECK, SYS_prctl, PR_CAPBSET_DROP, cap, 0, 0, 0, 0);
         add(g, t, COP_OP_CHECK, SYS_prctl, PR_SET_SECUREBITS, c->securebits, 0, 0, 0, 0);
-        add(g, t, COP_OP_CHECK, SYS_capset, PTR(put(g, &header, sizeof(header))), PTR(put(g, caps, sizeof(caps))), 0, 0, 0, 0);
+        add(g, t, COP_OP_CHECK, SYS_capset, PTR(put(g, &header, sizeof(header))), PTR(put(g, caps, sizeof(caps))), 0, 0,
+            0, 0);
         for (unsigned cap = 0; cap < 64; cap++)
                 if (c->ambient & 1ULL << cap)
                         add(g, t, 0, SYS_prctl, PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, cap, 0, 0, 0);
 }
 
-static void add_signals(struct cop_restore *r, struct region *g, struct table *t, pid_t pid, pid_t tid, uint32_t first, uint32_t n)
+static void add_signals(struct cop_restore *r, struct region *g, struct table *t, pid_t pid, pid_t tid,
+                        struct img_ref range)
 {
-        for (uint32_t i = 0; i < n; i++) {
-                const struct img_signal *s = IMG_RECORD(r->image, IMG_SIGNALS, img_signal, first + i);
+        for (uint32_t i = 0; i < range.length; i++) {
+                const struct img_signal *s = IMG_RECORD(r->image, IMG_SIGNALS, img_signal, range.offset + i);
                 uint64_t sig = (uint64_t) * (const int32_t *)(const void *)s->info;
                 uint64_t info = PTR(put(g, s->info, sizeof(s->info)));
                 if (tid)
@@ -505,13 +526,17 @@ static void add_filters(struct cop_restore *r, struct region *g, struct table *t
                 const struct img_filter *f = IMG_RECORD(r->image, IMG_FILTERS, img_filter, th->first_filter + i);
                 struct sock_fprog prog = {.len = (unsigned short)(f->program.length / sizeof(struct sock_filter))};
                 prog.filter = put(g, cop_image_at(r->image, &f->program), f->program.length);
-                add(g, t, COP_OP_CHECK, SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, PTR(put(g, &prog, sizeof(prog))), 0, 0, 0);
+                add(g, t, COP_OP_CHECK, SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, PTR(put(g, &prog, sizeof(prog))), 0, 0,
+                    0);
         }
 }
 
-static void add_thread(struct cop_restore *r, struct region *g, struct table *t, const struct img_proc *p, const struct img_thread *th)
+static void add_thread(struct cop_restore *r, struct region *g, struct table *t, const struct img_proc *p,
+                       const struct img_thread *th)
 {
-        stack_t ss = {.ss_sp = (void *)th->altstack[0], .ss_flags = (int)th->altstack[1] & ~SS_ONSTACK, .ss_size = th->altstack[2]};
+        stack_t ss = {.ss_sp = (void *)th->altstack[0],
+                      .ss_flags = (int)th->altstack[1] & ~SS_ONSTACK,
+                      .ss_size = th->altstack[2]};
 
         add(g, t, 0, SYS_prctl, PR_SET_NAME, PTR(put(g, th->comm, sizeof(th->comm))), 0, 0, 0, 0);
         if (th->robust_list)
@@ -525,8 +550,8 @@ static void add_thread(struct cop_restore *r, struct region *g, struct table *t,
                 add(g, t, 0, SYS_prctl, PR_SET_TIMERSLACK, th->timer_slack, 0, 0, 0, 0);
         add_scheduling(g, t, th);
         if (th->affinity.length)
-                add(g, t, 0, SYS_sched_setaffinity, 0, th->affinity.length, PTR(put(g, cop_image_at(r->image, &th->affinity), th->affinity.length)), 0,
-                    0, 0);
+                add(g, t, 0, SYS_sched_setaffinity, 0, th->affinity.length,
+                    PTR(put(g, cop_image_at(r->image, &th->affinity), th->affinity.length)), 0, 0, 0);
         if (th->io_priority)
                 add(g, t, 0, SYS_ioprio_set, 1 /* IOPRIO_WHO_PROCESS */, 0, (uint64_t)th->io_priority, 0, 0, 0);
         /* Filters need rights or no_new_privs, and may forbid what else is to be done: as late as possible. */
@@ -535,7 +560,7 @@ static void add_thread(struct cop_restore *r, struct region *g, struct table *t,
         add_creds(r, g, t, &th->creds);
         if (th->pdeath_signal)
                 add(g, t, 0, SYS_prctl, PR_SET_PDEATHSIG, (uint64_t)th->pdeath_signal, 0, 0, 0, 0);
-        add_signals(r, g, t, p->pid, th->tid, th->first_signal, th->signals);
+        add_signals(r, g, t, p->pid, th->tid, (struct img_ref){th->first_signal, th->signals});
         if (th->creds.no_new_privs) {
                 add(g, t, COP_OP_CHECK, SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0);
                 add_filters(r, g, t, th);
@@ -558,7 +583,8 @@ static void add_threads(struct cop_restore *r, struct region *g, const struct im
                 t.ops = g->main.ops + g->main.max + (i - 1) * t.max;
                 add_thread(r, g, &t, p, th);
                 add(g, &t, COP_OP_PARK, 0, 0, 0, 0, 0, 0, 0);
-                struct cop_op *op = add(g, &g->main, COP_OP_EXPECT | COP_OP_CHILD, SYS_clone3, PTR(put(g, &args, sizeof(args))), sizeof(args), 0, 0, 0, 0);
+                struct cop_op *op = add(g, &g->main, COP_OP_EXPECT | COP_OP_CHILD, SYS_clone3,
+                                        PTR(put(g, &args, sizeof(args))), sizeof(args), 0, 0, 0, 0);
                 op->expect = tid;
                 op->child = PTR(t.ops);
         }
@@ -577,9 +603,10 @@ static void add_posix_timers(struct cop_restore *r, struct region *g, const stru
                         uint64_t value;
                         int32_t signal, notify, tid, pad[11];
                 } event = {.value = t->value_ptr, .signal = t->signal, .notify = t->notify, .tid = t->tid};
-                add(g, &g->main, COP_OP_CHECK, SYS_timer_create, (uint64_t)(int64_t)t->clock, PTR(put(g, &event, sizeof(event))),
-                    PTR(put(g, &t->id, sizeof(t->id))), 0, 0, 0);
-                add(g, &g->main, COP_OP_CHECK, SYS_timer_settime, (uint64_t)t->id, 0, PTR(put(g, spec, sizeof(spec))), 0, 0, 0);
+                add(g, &g->main, COP_OP_CHECK, SYS_timer_create, (uint64_t)(int64_t)t->clock,
+                    PTR(put(g, &event, sizeof(event))), PTR(put(g, &t->id, sizeof(t->id))), 0, 0, 0);
+                add(g, &g->main, COP_OP_CHECK, SYS_timer_settime, (uint64_t)t->id, 0, PTR(put(g, spec, sizeof(spec))),
+                    0, 0, 0);
         }
         if (p->timers > 0)
                 add(g, &g->main, COP_OP_CHECK, SYS_prctl, PR_TIMER_CREATE_RESTORE_IDS, 0, 0, 0, 0, 0);
@@ -589,7 +616,8 @@ static void add_timers(struct region *g, const struct img_proc *p)
 {
         for (unsigned i = 0; i < 3; i++)
                 if (p->itimers[i][2] || p->itimers[i][3])
-                        add(g, &g->main, COP_OP_CHECK, SYS_setitimer, i, PTR(put(g, p->itimers[i], sizeof(p->itimers[i]))), 0, 0, 0, 0);
+                        add(g, &g->main, COP_OP_CHECK, SYS_setitimer, i,
+                            PTR(put(g, p->itimers[i], sizeof(p->itimers[i]))), 0, 0, 0, 0);
 }
 
 static void add_limits(struct region *g, const struct img_proc *p)
@@ -603,8 +631,8 @@ static void add_start(struct cop_restore *r, struct region *g, const struct img_
         uint64_t end = PTR(g->start) + g->size;
 
         if (__rseq_size > 0)
-                add(g, &g->main, 0, SYS_rseq, PTR(__builtin_thread_pointer()) + (uint64_t)__rseq_offset, __rseq_size < 32 ? 32 : __rseq_size,
-                    1 /* RSEQ_FLAG_UNREGISTER */, SIG_RSEQ, 0, 0);
+                add(g, &g->main, 0, SYS_rseq, PTR(__builtin_thread_pointer()) + (uint64_t)__rseq_offset,
+                    __rseq_size < 32 ? 32 : __rseq_size, 1 /* RSEQ_FLAG_UNREGISTER */, SIG_RSEQ, 0, 0);
         add(g, &g->main, COP_OP_CHECK, SYS_munmap, 0, PTR(g->start), 0, 0, 0, 0);
         add(g, &g->main, COP_OP_CHECK, SYS_munmap, end, TASK_END - end, 0, 0, 0, 0);
         if (p->vdso)
@@ -640,7 +668,7 @@ int cop_restore_memory(struct cop_restore *r, struct cop_error *err)
         add_watch(r, &g, p);
         add_threads(r, &g, p);
         add_limits(&g, p);
-        add_signals(r, &g, &g.main, p->pid, 0, p->first_signal, p->signals);
+        add_signals(r, &g, &g.main, p->pid, 0, (struct img_ref){p->first_signal, p->signals});
         add_timers(&g, p);
         add_posix_timers(r, &g, p);
         add_thread(r, &g, &g.main, p, RESTORE_THREAD(r, p->first_thread));
@@ -649,7 +677,8 @@ int cop_restore_memory(struct cop_restore *r, struct cop_error *err)
         add(&g, &g.main, 0, SYS_prctl, PR_SET_DUMPABLE, p->dumpable == 1 ? 1 : 0, 0, 0, 0, 0);
         add(&g, &g.main, COP_OP_PARK, 0, 0, 0, 0, 0, 0, 0);
         if (g.full)
-                return cop_error_set(err, ENOSPC, COP_ERR_internal, "the restore table of process %d is too small", p->pid);
+                return cop_error_set(err, ENOSPC, COP_ERR_internal, "the restore table of process %d is too small",
+                                     p->pid);
         cop_restore_mark(r, COP_MARK_TABLE);
         jump(&g, (r->shared_size + 4095) & ~4095UL);
 }

@@ -27,7 +27,10 @@ static uint64_t state_of(const struct img_file *f)
 static int complain(struct cop_error *err, const struct img_file *f, const char *what)
 {
         return cop_error_set(err, errno, COP_ERR_start_failed, "rebuilding a %s socket: %s: %s",
-                             f->kind == IMG_FILE_UNIX ? "unix" : f->kind == IMG_FILE_INET ? "network" : "netlink", what, strerror(errno));
+                             f->kind == IMG_FILE_UNIX   ? "unix"
+                             : f->kind == IMG_FILE_INET ? "network"
+                                                        : "netlink",
+                             what, strerror(errno));
 }
 
 /* Keeps a new descriptor as the object of a file. */
@@ -41,7 +44,8 @@ static int keep(struct cop_restore *r, uint32_t index, int fd)
 
 static int new_socket(const struct img_file *f)
 {
-        return socket((int)f->arg[IMG_SOCK_FAMILY], (int)f->arg[IMG_SOCK_TYPE] | SOCK_CLOEXEC, (int)f->arg[IMG_SOCK_PROTOCOL]);
+        return socket((int)f->arg[IMG_SOCK_FAMILY], (int)f->arg[IMG_SOCK_TYPE] | SOCK_CLOEXEC,
+                      (int)f->arg[IMG_SOCK_PROTOCOL]);
 }
 
 static bool named(const struct img_file *f)
@@ -73,8 +77,9 @@ static int bind_here(struct cop_restore *r, const struct img_file *f, int fd)
         if (!file)
                 return 0;
         /* A file that had been removed stays until all who connect through it have done so (finish_socket). */
-        if (f->arg[IMG_SOCK_MODE] && (chmod(path, (mode_t)f->arg[IMG_SOCK_MODE] & 07777) < 0 ||
-                 lchown(path, (uid_t)f->arg[IMG_SOCK_OWNER], (gid_t)(f->arg[IMG_SOCK_OWNER] >> 32)) < 0))
+        if (f->arg[IMG_SOCK_MODE] &&
+            (chmod(path, (mode_t)f->arg[IMG_SOCK_MODE] & 07777) < 0 ||
+             lchown(path, (uid_t)f->arg[IMG_SOCK_OWNER], (gid_t)(f->arg[IMG_SOCK_OWNER] >> 32)) < 0))
                 return -errno;
         return 0;
 }
@@ -124,7 +129,8 @@ static int bind_inet(struct cop_restore *r, const struct img_file *f, int fd)
         setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
         const struct img_sockopt *o = cop_image_at(r->image, &f->data);
         for (size_t i = 0; i < f->data.length / sizeof(*o); i++) /* these two must come before bind */
-                if ((o[i].level == SOL_SOCKET && o[i].name == SO_REUSEPORT) || (o[i].level == IPPROTO_IPV6 && o[i].name == IPV6_V6ONLY))
+                if ((o[i].level == SOL_SOCKET && o[i].name == SO_REUSEPORT) ||
+                    (o[i].level == IPPROTO_IPV6 && o[i].name == IPV6_V6ONLY))
                         setsockopt(fd, o[i].level, o[i].name, o[i].value, o[i].length);
         return bind(fd, address_of(r, &f->path), f->path.length) < 0 ? -errno : 0;
 }
@@ -189,7 +195,8 @@ static int send_packet(struct cop_restore *r, int fd, const struct img_packet *p
 static void send_all(struct cop_restore *r, const struct img_file *f, int fd)
 {
         for (uint32_t i = 0; i < f->packets; i++)
-                if (send_packet(r, fd, IMG_RECORD(r->image, IMG_PACKETS, img_packet, f->first_packet + i), f->arg[IMG_SOCK_TYPE] == SOCK_STREAM) < 0)
+                if (send_packet(r, fd, IMG_RECORD(r->image, IMG_PACKETS, img_packet, f->first_packet + i),
+                                f->arg[IMG_SOCK_TYPE] == SOCK_STREAM) < 0)
                         return;
 }
 
@@ -229,7 +236,8 @@ static int make_pair(struct cop_restore *r, uint32_t a, uint32_t b, struct cop_e
 }
 
 /* A connection between client and server, accepted from `listener`. */
-static int connect_through(struct cop_restore *r, uint32_t client, uint32_t server, int listener, const struct img_ref *to, struct cop_error *err)
+static int connect_through(struct cop_restore *r, uint32_t client, uint32_t server, int listener,
+                           const struct img_ref *to, struct cop_error *err)
 {
         const struct img_file *c = RESTORE_FILE(r, client);
         int fd = new_socket(c), flags, ret;
@@ -242,7 +250,9 @@ static int connect_through(struct cop_restore *r, uint32_t client, uint32_t serv
                 errno = -ret;
                 return complain(err, c, "binding its address");
         }
-        ret = c->kind == IMG_FILE_UNIX ? bind_unix(r, c, fd, to) : connect(fd, address_of(r, to), to->length) < 0 ? -errno : 0;
+        ret = c->kind == IMG_FILE_UNIX                         ? bind_unix(r, c, fd, to)
+              : connect(fd, address_of(r, to), to->length) < 0 ? -errno
+                                                               : 0;
         if (ret < 0) {
                 errno = -ret;
                 return complain(err, c, "connecting to the listener");
@@ -308,9 +318,10 @@ static int restore_closed(struct cop_restore *r, uint32_t index, struct cop_erro
                 to.in6 = (struct sockaddr_in6){.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
         _cleanup_close_ int listener = new_socket(f);
         _cleanup_close_ int peer = -EBADF;
-        if (listener < 0 || bind(listener, &to.any, f->arg[IMG_SOCK_FAMILY] == AF_INET6 ? sizeof(to.in6) : sizeof(to.in)) < 0 ||
-            listen(listener, 1) < 0 || getsockname(listener, &to.any, &length) < 0 || keep(r, index, new_socket(f)) < 0 ||
-            connect(r->objects[index], &to.any, length) < 0)
+        if (listener < 0 ||
+            bind(listener, &to.any, f->arg[IMG_SOCK_FAMILY] == AF_INET6 ? sizeof(to.in6) : sizeof(to.in)) < 0 ||
+            listen(listener, 1) < 0 || getsockname(listener, &to.any, &length) < 0 ||
+            keep(r, index, new_socket(f)) < 0 || connect(r->objects[index], &to.any, length) < 0)
                 return complain(err, f, "a closed connection");
         peer = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
         if (peer < 0)
@@ -354,11 +365,13 @@ static void set_options(struct cop_restore *r, const struct img_file *f, int fd)
                         (void)getsockopt(fd, SOL_SOCKET, o[i].name, &now, &length);
                         value /= 2; /* the kernel doubles what it is given; setting it ends TCP's own tuning */
                         if (now != value * 2 && f->kind == IMG_FILE_UNIX)
-                                setsockopt(fd, SOL_SOCKET, o[i].name == SO_SNDBUF ? SO_SNDBUFFORCE : SO_RCVBUFFORCE, &value, sizeof(value)) < 0
+                                setsockopt(fd, SOL_SOCKET, o[i].name == SO_SNDBUF ? SO_SNDBUFFORCE : SO_RCVBUFFORCE,
+                                           &value, sizeof(value)) < 0
                                         ? setsockopt(fd, SOL_SOCKET, o[i].name, &value, sizeof(value))
                                         : 0;
                 } else
-                        setsockopt(fd, o[i].level, o[i].name, o[i].value, MIN_OF(o[i].length, (uint32_t)sizeof(o[i].value)));
+                        setsockopt(fd, o[i].level, o[i].name, o[i].value,
+                                   MIN_OF(o[i].length, (uint32_t)sizeof(o[i].value)));
         }
 }
 
@@ -425,14 +438,16 @@ static int pass(struct cop_restore *r, int which, uint32_t i, struct cop_error *
         uint32_t peer = (uint32_t)f->arg[IMG_SOCK_PEER];
         switch (which) {
         case 0: {
-                bool pair = f->kind == IMG_FILE_UNIX && f->arg[IMG_SOCK_TYPE] == SOCK_DGRAM && !named(f) && peer < r->image->count[IMG_FILES] &&
-                            !named(RESTORE_FILE(r, peer)) && RESTORE_FILE(r, peer)->arg[IMG_SOCK_PEER] == i;
+                bool pair = f->kind == IMG_FILE_UNIX && f->arg[IMG_SOCK_TYPE] == SOCK_DGRAM && !named(f) &&
+                            peer < r->image->count[IMG_FILES] && !named(RESTORE_FILE(r, peer)) &&
+                            RESTORE_FILE(r, peer)->arg[IMG_SOCK_PEER] == i;
                 if (!single || r->objects[i] >= 0)
                         return 0;
                 return pair ? make_pair(r, i, peer, err) : restore_idle(r, i, err);
         }
         case 1:
-                return single || state_of(f) == IMG_SOCK_PENDING || r->objects[i] >= 0 ? 0 : restore_connection(r, i, err);
+                return single || state_of(f) == IMG_SOCK_PENDING || r->objects[i] >= 0 ? 0
+                                                                                       : restore_connection(r, i, err);
         case 2:
                 if (f->arg[IMG_SOCK_TYPE] == SOCK_DGRAM && f->kind != IMG_FILE_NETLINK)
                         return connect_datagram(r, i, err);

@@ -81,7 +81,8 @@ static int make_queue(struct cop_restore *r, const struct img_file *f)
                 return id < 0 ? -errno : -EEXIST;
         for (uint32_t i = 0; i < f->packets; i++) {
                 const struct img_packet *p = IMG_RECORD(r->image, IMG_PACKETS, img_packet, f->first_packet + i);
-                if (p->data.length < sizeof(long) || msgsnd(id, cop_image_at(r->image, &p->data), p->data.length - sizeof(long), IPC_NOWAIT) < 0)
+                if (p->data.length < sizeof(long) ||
+                    msgsnd(id, cop_image_at(r->image, &p->data), p->data.length - sizeof(long), IPC_NOWAIT) < 0)
                         return -errno;
         }
         if (msgctl(id, IPC_STAT, &ds) < 0)
@@ -107,8 +108,8 @@ int cop_restore_sysv(struct cop_restore *r, struct cop_error *err)
                       : f->arg[IMG_SYSV_TYPE] == IMG_SYSV_SEM ? make_semaphores(r, f)
                                                               : make_queue(r, f);
                 if (ret < 0)
-                        return cop_error_errno(err, -ret, "rebuilding the SysV %s object %llu", names[f->arg[IMG_SYSV_TYPE]],
-                                               (unsigned long long)f->arg[IMG_SYSV_ID]);
+                        return cop_error_errno(err, -ret, "rebuilding the SysV %s object %llu",
+                                               names[f->arg[IMG_SYSV_TYPE]], (unsigned long long)f->arg[IMG_SYSV_ID]);
         }
         return 0;
 }
@@ -117,7 +118,8 @@ bool cop_restore_sysv_doomed(const struct cop_image *im)
 {
         for (uint32_t i = 0; i < im->count[IMG_FILES]; i++) {
                 const struct img_file *f = IMG_RECORD(im, IMG_FILES, img_file, i);
-                if (f->kind == IMG_FILE_SYSV && f->arg[IMG_SYSV_TYPE] == IMG_SYSV_SHM && f->arg[IMG_SYSV_MODE] & SHM_DEST_)
+                if (f->kind == IMG_FILE_SYSV && f->arg[IMG_SYSV_TYPE] == IMG_SYSV_SHM &&
+                    f->arg[IMG_SYSV_MODE] & SHM_DEST_)
                         return true;
         }
         return false;
@@ -127,7 +129,8 @@ void cop_restore_sysv_remove(const struct cop_image *im)
 {
         for (uint32_t i = 0; i < im->count[IMG_FILES]; i++) {
                 const struct img_file *f = IMG_RECORD(im, IMG_FILES, img_file, i);
-                if (f->kind == IMG_FILE_SYSV && f->arg[IMG_SYSV_TYPE] == IMG_SYSV_SHM && f->arg[IMG_SYSV_MODE] & SHM_DEST_)
+                if (f->kind == IMG_FILE_SYSV && f->arg[IMG_SYSV_TYPE] == IMG_SYSV_SHM &&
+                    f->arg[IMG_SYSV_MODE] & SHM_DEST_)
                         shmctl((int)f->arg[IMG_SYSV_ID], IPC_RMID, NULL);
         }
 }

@@ -128,7 +128,8 @@ static bool is_orphan_of(const struct cop_restore *r, uint32_t index, uint32_t s
 
         /* Whether the parent was born into p's session can only be told where it is itself: parents of orphans are the
          * first process or subreapers, which are not. */
-        if (p->sid != sid || birth_of(r, index, 0) != BIRTH_ORPHAN || (p->sid == 0 && RESTORE_PROC(r, p->parent)->parent == IMG_NONE))
+        if (p->sid != sid || birth_of(r, index, 0) != BIRTH_ORPHAN ||
+            (p->sid == 0 && RESTORE_PROC(r, p->parent)->parent == IMG_NONE))
                 return false;
         return !leaderless || p->parent == self;
 }
@@ -290,16 +291,19 @@ static int restore_identity(struct cop_restore *r, const struct img_proc *p, str
 
         umask((mode_t)p->umask);
         if (enter_folder(cop_restore_string(r, &p->cwd)) < 0)
-                return cop_error_errno(err, errno, "entering the folder %s of process %d", cop_restore_string(r, &p->cwd), p->pid);
+                return cop_error_errno(err, errno, "entering the folder %s of process %d",
+                                       cop_restore_string(r, &p->cwd), p->pid);
         if (strcmp(cop_restore_string(r, &p->root), "/") != 0 && chroot(cop_restore_string(r, &p->root)) < 0)
-                return cop_error_errno(err, errno, "entering the root %s of process %d", cop_restore_string(r, &p->root), p->pid);
+                return cop_error_errno(err, errno, "entering the root %s of process %d",
+                                       cop_restore_string(r, &p->root), p->pid);
         if (p->subreaper)
                 prctl(PR_SET_CHILD_SUBREAPER, 1);
         if (p->thp_disable)
                 prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
         if (p->oom_score_adj != 0) {
                 snprintf(text, sizeof(text), "%d", p->oom_score_adj);
-                (void)cop_write_kernel_file(AT_FDCWD, "/proc/self/oom_score_adj", text, NULL); /* lowering may need rights */
+                (void)cop_write_kernel_file(AT_FDCWD, "/proc/self/oom_score_adj", text,
+                                            NULL); /* lowering may need rights */
         }
         const char *actions = cop_image_at(r->image, &p->sigactions);
         for (long sig = 1; sig <= 64; sig++) {
@@ -397,7 +401,8 @@ static int move_descriptors(struct cop_restore *r, struct cop_error *err)
                         if (strcmp(r->request->externals[k].name, cop_restore_string(r, &f->path)) == 0)
                                 r->objects[i] = fcntl(r->request->externals[k].fd, F_DUPFD_CLOEXEC, r->base_fd);
                 if (r->objects[i] < 0)
-                        return cop_error_set(err, EINVAL, COP_ERR_bad_request, "the image needs the external descriptor \"%s\"",
+                        return cop_error_set(err, EINVAL, COP_ERR_bad_request,
+                                             "the image needs the external descriptor \"%s\"",
                                              cop_restore_string(r, &f->path));
         }
         close_range(0, (unsigned)r->base_fd - 1, 0);
@@ -460,7 +465,8 @@ static int write_time_offsets(struct cop_restore *r, struct cop_error *err)
                 bn += 1000000000;
                 bs--;
         }
-        snprintf(text, sizeof(text), "monotonic %lld %lld\nboottime %lld %lld\n", (long long)ms, (long long)mn, (long long)bs, (long long)bn);
+        snprintf(text, sizeof(text), "monotonic %lld %lld\nboottime %lld %lld\n", (long long)ms, (long long)mn,
+                 (long long)bs, (long long)bn);
         fd = open("/proc/self/timens_offsets", O_WRONLY | O_CLOEXEC);
         if (fd < 0 || write(fd, text, strlen(text)) < 0)
                 return cop_error_errno(err, errno, "setting the clocks of the time namespace");

@@ -56,7 +56,8 @@ int cop_runs_scan(struct cop_runs *r, int pagemap_fd, uint64_t start, uint64_t e
                 if (n < 0)
                         return -errno;
                 for (long i = 0; i < n; i++) {
-                        int added = cop_runs_add(r, regions[i].start, regions[i].end, regions[i].categories & COP_PAGE_IS_WRITTEN);
+                        int added = cop_runs_add(r, regions[i].start, regions[i].end,
+                                                 regions[i].categories & COP_PAGE_IS_WRITTEN);
                         if (added < 0)
                                 return added;
                 }
@@ -101,7 +102,8 @@ int cop_page_copy_flush(struct cop_page_copy *c, struct cop_error *err)
                 return 0;
         r = read_pieces(c);
         if (r < 0)
-                return cop_error_errno(err, -r, "reading memory of pid %d (%s) at %p", c->proc->nspid, c->proc->comm, c->remote[0].iov_base);
+                return cop_error_errno(err, -r, "reading memory of pid %d (%s) at %p", c->proc->nspid, c->proc->comm,
+                                       c->remote[0].iov_base);
         if (c->aligned)
                 cop_image_align_pages(c->writer, (uintptr_t)c->remote[0].iov_base, COP_COPY_SIZE);
         r = cop_image_write_pages(c->writer, c->buffer, c->bytes, &offset, err);

@@ -25,7 +25,8 @@ struct cop_runs {
 uint64_t cop_run_piece(uint64_t run_start, uint64_t run_end, uint64_t at, bool *ret_aligned);
 int cop_runs_add(struct cop_runs *r, uint64_t start, uint64_t end, bool written);
 enum cop_scan_flags {
-        COP_SCAN_PROTECT = 1,   /* write-protect what was written, in the same step; areas under a tracker only: the kernel passes
+        COP_SCAN_PROTECT =
+                1, /* write-protect what was written, in the same step; areas under a tracker only: the kernel passes
                                    over others then */
         COP_SCAN_WRITTEN = 2,   /* only what was written */
         COP_SCAN_ANONYMOUS = 4, /* no page here is of a file */
@@ -49,8 +50,8 @@ struct cop_page_copy {
         struct iovec remote[COP_COPY_IOVS];
         uint32_t extent[COP_COPY_IOVS];
         size_t count, bytes;
-        bool aligned; /* what waits is one aligned piece */
-        uint64_t pages; /* written so far */
+        bool aligned;    /* what waits is one aligned piece */
+        uint64_t pages;  /* written so far */
         bool may_vanish; /* the process runs: pages that are gone meanwhile are no error (written as zeros) */
 };
 int cop_page_copy_push(struct cop_page_copy *c, uint32_t extent, struct cop_error *err);

@@ -10,10 +10,10 @@
 #include <stdint.h>
 
 enum img_socket_arg {
-        IMG_SOCK_TYPE,     /* SOCK_… */
+        IMG_SOCK_TYPE, /* SOCK_… */
         IMG_SOCK_FAMILY,
         IMG_SOCK_PROTOCOL,
-        IMG_SOCK_STATE,    /* enum img_socket_state */
+        IMG_SOCK_STATE, /* enum img_socket_state */
         IMG_SOCK_BACKLOG,
         IMG_SOCK_PEER,     /* file index of the connected peer, or IMG_NONE */
         IMG_SOCK_LISTENER, /* file index of the listener this end was accepted from, or waits at (pending); or IMG_NONE */
@@ -27,8 +27,8 @@ enum img_socket_state {
         IMG_SOCK_IDLE = 1,
         IMG_SOCK_LISTENING,
         IMG_SOCK_CONNECTED,
-        IMG_SOCK_PENDING,  /* connected, not yet accepted */
-        IMG_SOCK_CLOSED,   /* its peer was outside, or is gone: reads give what is queued, then the end */
+        IMG_SOCK_PENDING, /* connected, not yet accepted */
+        IMG_SOCK_CLOSED,  /* its peer was outside, or is gone: reads give what is queued, then the end */
 };
 
 struct img_sockopt {

@@ -32,7 +32,7 @@ struct thaw_thread {
 
 struct thaw {
         struct cop_restore restore;
-        struct cop_image *image;  /* owned */
+        struct cop_image *image;     /* owned */
         struct thaw_thread *threads; /* owned */
         size_t thread_count;
         pid_t root;
@@ -90,7 +90,8 @@ static int describe_failed_op(struct thaw *t, struct cop_error *err)
                                      "rebuilding process %d: system call %d at +%#llx of the table failed: %s", p->pid,
                                      (int)t->restore.shared->control.failed_nr, (unsigned long long)offset,
                                      strerror((int)-c->failed_result));
-        return cop_error_set(err, EIO, COP_ERR_start_failed, "rebuilding process %d: step at +%#llx of the table gave %#llx", p->pid,
+        return cop_error_set(err, EIO, COP_ERR_start_failed,
+                             "rebuilding process %d: step at +%#llx of the table gave %#llx", p->pid,
                              (unsigned long long)offset, (unsigned long long)c->failed_result);
 }
 
@@ -161,17 +162,23 @@ static int wait_parked(struct thaw *t, usec_t timeout, struct cop_error *err)
                 int r = check_failed(t, err);
                 if (r < 0)
                         return r;
-                if (waitid(P_PID, (id_t)t->root, &info, WEXITED | WNOHANG | WNOWAIT | __WALL) == 0 && info.si_pid == t->root) {
+                if (waitid(P_PID, (id_t)t->root, &info, WEXITED | WNOHANG | WNOWAIT | __WALL) == 0 &&
+                    info.si_pid == t->root) {
                         r = check_failed(t, err);
-                        return r < 0 ? r : cop_error_set(err, EIO, COP_ERR_start_failed, "the first process ended while it was rebuilt (%s %d)",
-                                                         info.si_code == CLD_EXITED ? "status" : "signal", info.si_status);
+                        return r < 0 ? r
+                                     : cop_error_set(err, EIO, COP_ERR_start_failed,
+                                                     "the first process ended while it was rebuilt (%s %d)",
+                                                     info.si_code == CLD_EXITED ? "status" : "signal", info.si_status);
                 }
                 if (++turns % 10 == 0 && somebody_died(t)) {
                         r = check_failed(t, err);
-                        return r < 0 ? r : cop_error_set(err, EIO, COP_ERR_start_failed, "a process died while it was rebuilt");
+                        return r < 0 ? r
+                                     : cop_error_set(err, EIO, COP_ERR_start_failed,
+                                                     "a process died while it was rebuilt");
                 }
                 if (cop_now(CLOCK_MONOTONIC) > deadline)
-                        return cop_error_set(err, ETIMEDOUT, COP_ERR_start_failed, "the tree was not rebuilt in time (%u of %u threads)", now, want);
+                        return cop_error_set(err, ETIMEDOUT, COP_ERR_start_failed,
+                                             "the tree was not rebuilt in time (%u of %u threads)", now, want);
         }
         return 0;
 }
@@ -192,7 +199,8 @@ static int find_threads(struct thaw *t, struct cop_error *err)
                 for (uint32_t k = 0; k < p->threads; k++) {
                         pid_t tid = IMG_RECORD(t->image, IMG_THREADS, img_thread, p->first_thread + k)->tid;
                         struct thaw_thread *th = &t->threads[t->thread_count++];
-                        *th = (struct thaw_thread){.tid = cop_pid_outside(t->pidns_fd, tid), .proc = i, .thread = p->first_thread + k};
+                        *th = (struct thaw_thread){
+                                .tid = cop_pid_outside(t->pidns_fd, tid), .proc = i, .thread = p->first_thread + k};
                         if (th->tid == 0)
                                 return cop_error_set(err, ESRCH, COP_ERR_start_failed, "thread %d is not there", tid);
                 }
@@ -233,7 +241,8 @@ static int seize_all(struct thaw *t, struct cop_error *err)
 }
 
 /* The trampoline's region goes by a system call made from the vdso, the one place that stays. */
-static int take_watch(struct thaw *t, struct cop_proc *p, struct cop_task *task, const struct cop_restore_place *place, struct cop_error *err)
+static int take_watch(struct thaw *t, struct cop_proc *p, struct cop_task *task, const struct cop_restore_place *place,
+                      struct cop_error *err)
 {
         int64_t fd = -1, result;
         struct iovec local = {&fd, sizeof(fd)}, there = {(void *)place->watch_result, sizeof(fd)};
@@ -281,7 +290,8 @@ static int write_registers(struct thaw *t, const struct thaw_thread *th, struct 
 {
         const struct img_thread *it = IMG_RECORD(t->image, IMG_THREADS, img_thread, th->thread);
         struct user_regs_struct regs = it->regs;
-        struct iovec iov = {.iov_base = (void *)(uintptr_t)cop_image_at(t->image, &it->xstate), .iov_len = it->xstate.length};
+        struct iovec iov = {.iov_base = (void *)(uintptr_t)cop_image_at(t->image, &it->xstate),
+                            .iov_len = it->xstate.length};
         uint64_t mask = it->sigmask;
 
         if (ptrace(PTRACE_SETREGSET, th->tid, NT_X86_XSTATE, &iov) < 0)

@@ -22,12 +22,12 @@
 
 #ifndef NS_GET_PID_FROM_PIDNS
 #define NS_GET_PID_FROM_PIDNS _IOR(0xb7, 0x6, int)
-#define NS_GET_PID_IN_PIDNS   _IOR(0xb7, 0x8, int)
+#define NS_GET_PID_IN_PIDNS _IOR(0xb7, 0x8, int)
 #endif
 
 #define SUSPEND_SECCOMP (1 << 21) /* PTRACE_O_SUSPEND_SECCOMP */
 #define STOP_TIMEOUT (10 * USEC_PER_SEC)
-#define TASKS_MAX    32768
+#define TASKS_MAX 32768
 
 pid_t cop_pid_inside(int pidns_fd, pid_t pid)
 {
@@ -121,9 +121,10 @@ static int seize(struct cop_tree *tree, struct cop_proc *p, pid_t tid, struct co
                         continue;
                 }
                 if (traced)
-                        return cop_error_set(err, EBUSY, COP_ERR_not_freezable,
-                                             "pid %d (%s) is traced by another process (a debugger or strace): cannot be frozen",
-                                             cop_pid_inside(tree->pidns_fd, p->pid), p->comm);
+                        return cop_error_set(
+                                err, EBUSY, COP_ERR_not_freezable,
+                                "pid %d (%s) is traced by another process (a debugger or strace): cannot be frozen",
+                                cop_pid_inside(tree->pidns_fd, p->pid), p->comm);
                 return cop_error_errno(err, saved, "seizing thread %d of pid %d (%s)", tid, p->pid, p->comm);
         }
         p->tasks[p->task_count].seized = true;
@@ -159,7 +160,8 @@ static int add_children(struct cop_tree *tree, size_t index, struct cop_error *e
                         if (known)
                                 continue;
                         if (tree->count >= TASKS_MAX)
-                                return cop_error_set(err, E2BIG, COP_ERR_not_freezable, "more than %d processes", TASKS_MAX);
+                                return cop_error_set(err, E2BIG, COP_ERR_not_freezable, "more than %d processes",
+                                                     TASKS_MAX);
                         if (!add_proc(tree, (pid_t)pid, (uint32_t)index))
                                 return cop_error_errno(err, ENOMEM, "stopping");
                         found++;
@@ -233,9 +235,10 @@ static int wait_stops(struct cop_tree *tree, usec_t deadline, struct cop_error *
                 if (!waiting && !progress)
                         return 0;
                 if (cop_now(CLOCK_MONOTONIC) > deadline)
-                        return cop_error_set(err, ETIMEDOUT, COP_ERR_not_freezable,
-                                             "pid %d does not stop (it waits in the kernel, perhaps for a vfork child): try again",
-                                             who ? cop_pid_inside(tree->pidns_fd, who->pid) : 0);
+                        return cop_error_set(
+                                err, ETIMEDOUT, COP_ERR_not_freezable,
+                                "pid %d does not stop (it waits in the kernel, perhaps for a vfork child): try again",
+                                who ? cop_pid_inside(tree->pidns_fd, who->pid) : 0);
                 if (!progress && spins > 20) {
                         struct timespec ts = {.tv_nsec = spins > 200 ? 1000000 : 20000};
                         nanosleep(&ts, NULL);
@@ -319,12 +322,13 @@ static int identify(struct cop_tree *tree, struct cop_error *err)
                         p->tasks[k].nstid = cop_pid_inside(tree->pidns_fd, p->tasks[k].tid);
                         p->tasks[k].slot = 4096 + k * COP_SLOT_SIZE;
                         if (p->tasks[k].nstid == 0)
-                                return cop_error_set(err, ESRCH, COP_ERR_internal, "thread %d is not in the namespace", p->tasks[k].tid);
+                                return cop_error_set(err, ESRCH, COP_ERR_internal, "thread %d is not in the namespace",
+                                                     p->tasks[k].tid);
                 }
         }
         if (tree->procs[0].nspid != 1)
-                return cop_error_set(err, EINVAL, COP_ERR_bad_request, "pid %d is not the first process of a pid namespace",
-                                     tree->procs[0].pid);
+                return cop_error_set(err, EINVAL, COP_ERR_bad_request,
+                                     "pid %d is not the first process of a pid namespace", tree->procs[0].pid);
         return 0;
 }
 
@@ -439,7 +443,8 @@ static int resume_and_trap(struct cop_task *t, int request, struct cop_error *er
                 if (r < 0)
                         return cop_error_errno(err, -r, "waiting for thread %d", t->tid);
                 if (!WIFSTOPPED(status))
-                        return cop_error_set(err, ESRCH, COP_ERR_internal, "thread %d ended while it was being frozen", t->tid);
+                        return cop_error_set(err, ESRCH, COP_ERR_internal, "thread %d ended while it was being frozen",
+                                             t->tid);
                 if (status >> 16 == 0 && WSTOPSIG(status) == SIGTRAP)
                         return 0;
                 /* An event stop (a group stop that began) or a stop signal: not now, it is still pending after. */
@@ -493,7 +498,8 @@ int cop_batch_begin(struct cop_proc *p, uint64_t vdso, struct cop_error *err)
         int64_t result;
 
         if (!vdso || !cop_vdso_syscall())
-                return cop_error_set(err, ENOEXEC, COP_ERR_not_freezable, "pid %d (%s) has unmapped its vdso: cannot be frozen", p->nspid, p->comm);
+                return cop_error_set(err, ENOEXEC, COP_ERR_not_freezable,
+                                     "pid %d (%s) has unmapped its vdso: cannot be frozen", p->nspid, p->comm);
         p->syscall_insn = vdso + cop_vdso_syscall();
         int r = cop_remote_syscall(p, &p->tasks[0], SYS_mmap, arg, &result, err);
         if (r < 0)
@@ -506,8 +512,8 @@ int cop_batch_begin(struct cop_proc *p, uint64_t vdso, struct cop_error *err)
         return r < 0 ? cop_error_errno(err, -r, "placing code in pid %d (%s)", p->nspid, p->comm) : 0;
 }
 
-int cop_batch_start(struct cop_proc *p, struct cop_task *t, struct cop_op *ops, size_t n, const void *data, size_t data_size,
-                    struct cop_error *err)
+int cop_batch_start(struct cop_proc *p, struct cop_task *t, struct cop_op *ops, size_t n, const void *data,
+                    size_t data_size, struct cop_error *err)
 {
         struct user_regs_struct regs = t->regs;
         int r = 0;
@@ -540,7 +546,8 @@ int cop_batch_wait(struct cop_proc *p, struct cop_task *t, struct cop_op *ops, s
         for (;;) {
                 r = cop_wait_task(t->tid, &status);
                 if (r < 0 || !WIFSTOPPED(status))
-                        return cop_error_set(err, ESRCH, COP_ERR_internal, "thread %d ended while it was being frozen", t->tid);
+                        return cop_error_set(err, ESRCH, COP_ERR_internal, "thread %d ended while it was being frozen",
+                                             t->tid);
                 if (status >> 16 == 0 && WSTOPSIG(status) == SIGTRAP)
                         break;
                 if (ptrace(PTRACE_CONT, t->tid, 0, 0) < 0)
@@ -597,7 +604,8 @@ static void undo_interrupt(struct cop_task *t)
 {
         struct user_regs_struct regs;
 
-        if (ptrace(PTRACE_GETREGS, t->tid, 0, &regs) == 0 && (int64_t)regs.rax == -EINTR && cop_rewind_interrupted(&regs))
+        if (ptrace(PTRACE_GETREGS, t->tid, 0, &regs) == 0 && (int64_t)regs.rax == -EINTR &&
+            cop_rewind_interrupted(&regs))
                 ptrace(PTRACE_SETREGS, t->tid, 0, &regs);
 }
 

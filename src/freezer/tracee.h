@@ -70,7 +70,7 @@ void cop_tree_done(struct cop_tree *tree);
 int cop_tree_read_registers(struct cop_tree *tree, struct cop_error *err);
 
 /* The slot of a task in the remote region: ops first, then data. */
-#define COP_SLOT_OPS  96
+#define COP_SLOT_OPS 96
 #define COP_SLOT_DATA (COP_SLOT_OPS * sizeof(struct cop_op))
 #define COP_SLOT_SIZE 16384UL
 
@@ -83,15 +83,16 @@ static inline uint64_t cop_batch_data(const struct cop_proc *p, const struct cop
 }
 /* Starts n ops (a STOP is added) in the task; data (may be NULL) is placed first.  Then wait, which reads the ops back
  * with their results and the data. */
-int cop_batch_start(struct cop_proc *p, struct cop_task *t, struct cop_op *ops, size_t n, const void *data, size_t data_size,
-                    struct cop_error *err);
+int cop_batch_start(struct cop_proc *p, struct cop_task *t, struct cop_op *ops, size_t n, const void *data,
+                    size_t data_size, struct cop_error *err);
 int cop_batch_wait(struct cop_proc *p, struct cop_task *t, struct cop_op *ops, size_t n, void *data, size_t data_size,
                    struct cop_error *err);
 /* One system call by single step; for mapping and unmapping. */
 int cop_remote_syscall(struct cop_proc *p, struct cop_task *t, long nr, const uint64_t arg[6], int64_t *ret_result,
                        struct cop_error *err);
 
-static inline struct cop_op cop_op(long nr, uint32_t flags, uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e, uint64_t f)
+static inline struct cop_op cop_op(long nr, uint32_t flags, uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e,
+                                   uint64_t f)
 {
         return (struct cop_op){.nr = (uint32_t)nr, .flags = flags, .arg = {a, b, c, d, e, f}};
 }

@@ -23,7 +23,7 @@
 #endif
 
 /* Copying goes on before the stop while more than this many pages turn up, for at most so many rounds. */
-#define PRECOPY_PAGES  512
+#define PRECOPY_PAGES 512
 #define PRECOPY_ROUNDS 4
 
 struct cop_tracker *cop_tracker_new(void)
@@ -198,7 +198,8 @@ static int merge(struct cop_precopy *pre, const struct img_extent *fresh, size_t
         if (!out)
                 return -ENOMEM;
         for (size_t f = 0; f <= n; f++) {
-                uint64_t start = f < n ? fresh[f].address : UINT64_MAX, end = f < n ? start + (uint64_t)fresh[f].pages * IMG_PAGE : UINT64_MAX;
+                uint64_t start = f < n ? fresh[f].address : UINT64_MAX,
+                         end = f < n ? start + (uint64_t)fresh[f].pages * IMG_PAGE : UINT64_MAX;
                 while (i < pre->count) {
                         struct img_extent *e = &pre->list[i];
                         uint64_t e_end = e->address + (uint64_t)e->pages * IMG_PAGE;
@@ -233,7 +234,8 @@ static int merge(struct cop_precopy *pre, const struct img_extent *fresh, size_t
         return 0;
 }
 
-static int copy_runs(struct cop_dump *d, struct cop_tracked *t, const struct cop_proc *p, const struct cop_runs *runs, struct cop_error *err)
+static int copy_runs(struct cop_dump *d, struct cop_tracked *t, const struct cop_proc *p, const struct cop_runs *runs,
+                     struct cop_error *err)
 {
         _cleanup_free_ struct cop_page_copy *c = calloc(1, sizeof(*c));
         size_t n = 0, max = 0;
@@ -244,12 +246,15 @@ static int copy_runs(struct cop_dump *d, struct cop_tracked *t, const struct cop
         _cleanup_free_ struct img_extent *fresh = calloc(max + 1, sizeof(*fresh));
         if (!c || !fresh)
                 return cop_error_errno(err, ENOMEM, "copying pages");
-        *c = (struct cop_page_copy){.writer = d->writer, .proc = p, .buffer = d->buffer, .array = fresh, .may_vanish = true};
+        *c = (struct cop_page_copy){
+                .writer = d->writer, .proc = p, .buffer = d->buffer, .array = fresh, .may_vanish = true};
         for (size_t i = 0; i < runs->count; i++)
                 for (uint64_t at = runs->list[i].start, step; at < runs->list[i].end; at += step) {
                         bool aligned;
                         step = cop_run_piece(runs->list[i].start, runs->list[i].end, at, &aligned);
-                        fresh[n++] = (struct img_extent){.address = at, .pages = (uint32_t)(step / IMG_PAGE), .checksum = aligned ? COP_COPY_ALIGNED : 0};
+                        fresh[n++] = (struct img_extent){.address = at,
+                                                         .pages = (uint32_t)(step / IMG_PAGE),
+                                                         .checksum = aligned ? COP_COPY_ALIGNED : 0};
                 }
         for (int pass = 0; pass < 2 && r == 0; pass++) { /* short runs lie together, as in dump_mem.c */
                 for (uint32_t i = 0; i < n && r == 0; i++)
@@ -286,7 +291,8 @@ static int64_t precopy_process(struct cop_dump *d, struct cop_tracked *t, bool e
         for (size_t i = 0; i < vs.count && r == 0; i++)
                 if (wanted(&vs.list[i]) && known_area(t, vs.list[i].start, vs.list[i].end))
                         r = cop_runs_scan(&runs, t->pagemap_fd, vs.list[i].start, vs.list[i].end,
-                                          COP_SCAN_PROTECT | (everything ? 0U : COP_SCAN_WRITTEN) | (vs.list[i].ino == 0 ? COP_SCAN_ANONYMOUS : 0U));
+                                          COP_SCAN_PROTECT | (everything ? 0U : COP_SCAN_WRITTEN) |
+                                                  (vs.list[i].ino == 0 ? COP_SCAN_ANONYMOUS : 0U));
         cop_vmas_done(&vs);
         for (size_t i = 0; i < runs.count; i++)
                 pages += (int64_t)((runs.list[i].end - runs.list[i].start) / IMG_PAGE);
@@ -303,7 +309,8 @@ int cop_tracker_precopy(struct cop_tracker *t, struct cop_dump *d, struct cop_er
                 int64_t pages = 0;
                 for (size_t i = 0; i < t->count; i++) {
                         /* Without a common past, pages that look unwritten are not known anywhere: copy all once. */
-                        int64_t n = t->list[i].uffd < 0 ? 0 : precopy_process(d, &t->list[i], !valid && round == 0, err);
+                        int64_t n =
+                                t->list[i].uffd < 0 ? 0 : precopy_process(d, &t->list[i], !valid && round == 0, err);
                         if (n < 0)
                                 return (int)n;
                         pages += n;

@@ -39,9 +39,9 @@ struct procmap_query {
         uint32_t dev_major, dev_minor, vma_name_size, build_id_size;
         uint64_t vma_name_addr, build_id_addr;
 };
-#define PROCMAP_QUERY_        _IOWR('f', 17, struct procmap_query)
-#define PROCMAP_NEXT          0x10
-#define PROCMAP_SHARED        0x08
+#define PROCMAP_QUERY_ _IOWR('f', 17, struct procmap_query)
+#define PROCMAP_NEXT 0x10
+#define PROCMAP_SHARED 0x08
 
 struct cop_watch {
         int epoll_fd;
@@ -49,7 +49,7 @@ struct cop_watch {
         size_t count;
         struct {
                 uint64_t dev, ino;
-        } *files; /* owned: the page files */
+        } * files; /* owned: the page files */
         size_t file_count;
 };
 
@@ -307,9 +307,15 @@ static int copy_content(const struct patient *p, int pagemap_fd, const struct pi
 {
         struct cop_page_region regions[256];
         struct cop_scan_arg arg = {
-                .size = sizeof(arg), .start = piece->start, .end = piece->end, .vec = (uintptr_t)regions, .vec_len = ELEMENTSOF(regions),
-                .category_inverted = COP_PAGE_IS_PFNZERO, .category_mask = COP_PAGE_IS_PFNZERO,
-                .category_anyof_mask = COP_PAGE_IS_PRESENT | COP_PAGE_IS_SWAPPED, .return_mask = COP_PAGE_IS_PRESENT,
+                .size = sizeof(arg),
+                .start = piece->start,
+                .end = piece->end,
+                .vec = (uintptr_t)regions,
+                .vec_len = ELEMENTSOF(regions),
+                .category_inverted = COP_PAGE_IS_PFNZERO,
+                .category_mask = COP_PAGE_IS_PFNZERO,
+                .category_anyof_mask = COP_PAGE_IS_PRESENT | COP_PAGE_IS_SWAPPED,
+                .return_mask = COP_PAGE_IS_PRESENT,
         };
 
         if (piece->image)
@@ -319,7 +325,8 @@ static int copy_content(const struct patient *p, int pagemap_fd, const struct pi
                 if (n < 0)
                         return -errno;
                 for (long i = 0; i < n; i++) {
-                        int r = copy_piece(p, buf, regions[i].start, regions[i].start + shift, regions[i].end - regions[i].start);
+                        int r = copy_piece(p, buf, regions[i].start, regions[i].start + shift,
+                                           regions[i].end - regions[i].start);
                         if (r < 0)
                                 return r;
                 }
@@ -350,7 +357,8 @@ static int make_copy(const struct cop_watch *w, struct patient *p, int maps_fd, 
         _cleanup_free_ char *buf = malloc(1UL << 20);
         if (pagemap_fd < 0 || !buf)
                 return -ENOMEM;
-        int64_t temp = remote(p, SYS_mmap, 0, end - start, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, (uint64_t)-1);
+        int64_t temp = remote(p, SYS_mmap, 0, end - start, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, (uint64_t)-1);
         if ((uint64_t)temp > -4096ULL)
                 return (int)temp;
         for (at = start; (r = next_piece(w, maps_fd, at, end, &piece)) > 0; at = piece.end) {
@@ -360,7 +368,8 @@ static int make_copy(const struct cop_watch *w, struct patient *p, int maps_fd, 
         }
         if (r == 0 && prot != (PROT_READ | PROT_WRITE))
                 r = (int)remote(p, SYS_mprotect, (uint64_t)temp, end - start, prot, 0, 0);
-        if (r == 0 && remote(p, SYS_mremap, (uint64_t)temp, end - start, end - start, MREMAP_MAYMOVE | MREMAP_FIXED, start) != (int64_t)start)
+        if (r == 0 && remote(p, SYS_mremap, (uint64_t)temp, end - start, end - start, MREMAP_MAYMOVE | MREMAP_FIXED,
+                             start) != (int64_t)start)
                 r = -ENOMEM;
         if (r < 0)
                 remote(p, SYS_munmap, (uint64_t)temp, end - start, 0, 0, 0);
@@ -374,7 +383,8 @@ enum verdict { GO, CHANGED, GONE };
 static enum verdict treat(const struct cop_watch *w, int listener, const struct seccomp_notif *n)
 {
         uint64_t start = n->data.args[0] & ~4095ULL, end = (n->data.args[0] + n->data.args[1] + 4095) & ~4095ULL;
-        bool fresh = n->data.nr == SYS_madvise && n->data.args[2] != MADV_WIPEONFORK && n->data.args[2] != MADV_GUARD_INSTALL_;
+        bool fresh = n->data.nr == SYS_madvise && n->data.args[2] != MADV_WIPEONFORK &&
+                     n->data.args[2] != MADV_GUARD_INSTALL_;
         pid_t tid = (pid_t)n->pid;
         struct piece piece;
         struct patient p;

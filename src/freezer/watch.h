@@ -29,7 +29,7 @@
 #include "base/err.h"
 #include "freezer/image.h"
 
-#define COP_WATCH_RANGES  64
+#define COP_WATCH_RANGES 64
 #define COP_WATCH_PROGRAM (40 + 5 * COP_WATCH_RANGES)
 
 struct cop_watch_range {
@@ -37,7 +37,8 @@ struct cop_watch_range {
 };
 /* Writes the filter for n ascending ranges (joined over the smallest gaps when more than COP_WATCH_RANGES, in place);
  * returns its length. */
-size_t cop_watch_program(struct cop_watch_range *ranges, size_t n, struct sock_filter program[static COP_WATCH_PROGRAM]);
+size_t cop_watch_program(struct cop_watch_range *ranges, size_t n,
+                         struct sock_filter program[static COP_WATCH_PROGRAM]);
 bool cop_watch_is_ours(const struct sock_filter *program, size_t n);
 
 struct cop_watch;

@@ -83,7 +83,8 @@ static pid_t start_tree(const struct ends *e)
         ASSERT(pipe(report) == 0);
         pid_t helper = fork();
         if (helper == 0) {
-                if (unshare(CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWTIME) < 0 ||
+                if (unshare(CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWTIME) <
+                            0 ||
                     mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
                         _exit(1);
                 pid_t pid = fork();
@@ -119,7 +120,11 @@ static pid_t hold_namespaces(struct cop_thaw_namespaces *ns)
         struct {
                 const char *name;
                 int *fd;
-        } list[] = {{"mnt", &ns->mount_fd}, {"net", &ns->net_fd}, {"ipc", &ns->ipc_fd}, {"uts", &ns->uts_fd}, {"cgroup", &ns->cgroup_fd}};
+        } list[] = {{"mnt", &ns->mount_fd},
+                    {"net", &ns->net_fd},
+                    {"ipc", &ns->ipc_fd},
+                    {"uts", &ns->uts_fd},
+                    {"cgroup", &ns->cgroup_fd}};
 
         ASSERT(pipe(ready) == 0);
         pid_t pid = fork();
@@ -177,8 +182,12 @@ TEST(first_process_keeps_its_links_to_the_keeper)
         ask(&e, "1");
         ask(&e, "2");
         struct cop_external out[] = {external("control", e.inner_control, -1), external("out-7", e.inner_pipe, -1)};
-        struct cop_freeze_request freeze = {.root = root, .image_dir_fd = image_fd, .parent_dir_fd = -EBADF, .flags = COP_FREEZE_KILL,
-                                            .externals = out, .external_count = 2};
+        struct cop_freeze_request freeze = {.root = root,
+                                            .image_dir_fd = image_fd,
+                                            .parent_dir_fd = -EBADF,
+                                            .flags = COP_FREEZE_KILL,
+                                            .externals = out,
+                                            .external_count = 2};
         ASSERT_OK(cop_freeze(&freeze, &frozen, &err), &err);
         ASSERT_EQ(frozen.processes, 1);
         close_ends(&e);
@@ -190,9 +199,15 @@ TEST(first_process_keeps_its_links_to_the_keeper)
                 int status;
                 pid_t holder = hold_namespaces(&ns);
                 make_ends(&fresh);
-                struct cop_external in[] = {{.name = "out-7", .fd = fresh.inner_pipe}, {.name = "control", .fd = fresh.inner_control}};
-                struct cop_thaw_request thaw = {.image_dir_fd = image_fd, .namespaces = ns, .root_fd = -EBADF, .cgroup_fd = -EBADF,
-                                                .externals = in, .external_count = 2, .setup = mount_proc};
+                struct cop_external in[] = {{.name = "out-7", .fd = fresh.inner_pipe},
+                                            {.name = "control", .fd = fresh.inner_control}};
+                struct cop_thaw_request thaw = {.image_dir_fd = image_fd,
+                                                .namespaces = ns,
+                                                .root_fd = -EBADF,
+                                                .cgroup_fd = -EBADF,
+                                                .externals = in,
+                                                .external_count = 2,
+                                                .setup = mount_proc};
                 ASSERT_OK(cop_thaw(&thaw, &thawed, &err), &err);
                 ask(&fresh, "3");
                 ask(&fresh, "4");
@@ -204,7 +219,10 @@ TEST(first_process_keeps_its_links_to_the_keeper)
         }
         /* Without the descriptor the image cannot be thawed, and says which is missing. */
         struct cop_thaw_result none;
-        struct cop_thaw_request bare = {.image_dir_fd = image_fd, .namespaces = COP_THAW_NAMESPACES_NEW, .root_fd = -EBADF, .cgroup_fd = -EBADF,
+        struct cop_thaw_request bare = {.image_dir_fd = image_fd,
+                                        .namespaces = COP_THAW_NAMESPACES_NEW,
+                                        .root_fd = -EBADF,
+                                        .cgroup_fd = -EBADF,
                                         .setup = mount_proc};
         ASSERT(cop_thaw(&bare, &none, &err) < 0);
         ASSERT(strstr(err.message, "\"control\"") || strstr(err.message, "\"out-7\""));
@@ -236,8 +254,12 @@ TEST(damaged_images_are_refused_by_name)
         make_ends(&e);
         pid_t root = start_tree(&e);
         struct cop_external out[] = {external("control", e.inner_control, -1), external("out", e.inner_pipe, -1)};
-        struct cop_freeze_request freeze = {.root = root, .image_dir_fd = image_fd, .parent_dir_fd = -EBADF, .flags = COP_FREEZE_KILL,
-                                            .externals = out, .external_count = 2};
+        struct cop_freeze_request freeze = {.root = root,
+                                            .image_dir_fd = image_fd,
+                                            .parent_dir_fd = -EBADF,
+                                            .flags = COP_FREEZE_KILL,
+                                            .externals = out,
+                                            .external_count = 2};
         ASSERT_OK(cop_freeze(&freeze, &frozen, &err), &err);
         close_ends(&e);
         wait(NULL);
