@@ -132,7 +132,7 @@ static void finish(struct cop_keep *k)
         k->sandbox = cop_sandbox_free(k->sandbox);
         k->init_pid = 0;
         cop_keep_memory_done(k);
-        cop_keep_node_abort(k);
+        cop_keep_node_abort(k, "the sandbox ends");
         cop_error_set(&err, EPIPE, starting ? COP_ERR_start_failed : COP_ERR_sandbox_ended, "the sandbox ended: %s",
                       k->reason);
         cop_keep_calls_fail(k, &err);
@@ -212,7 +212,7 @@ void cop_keep_stop(struct cop_keep *k, uint64_t client, uint32_t id, usec_t grac
                 k->stop_client = client;
                 k->stop_id = id;
         }
-        cop_keep_node_abort(k);
+        cop_keep_node_abort(k, "the sandbox ends");
         k->state = COP_KEEP_STOPPING;
         if (!k->sandbox) {
                 if (first)

@@ -488,7 +488,7 @@ static void freeze_now(struct cop_keep *k)
                 reply_node(k);
 }
 
-void cop_keep_node_abort(struct cop_keep *k)
+void cop_keep_node_abort(struct cop_keep *k, const char *why)
 {
         struct cop_error err = COP_ERROR_NULL;
         struct cop_keep_node *n = k->node;
@@ -502,7 +502,7 @@ void cop_keep_node_abort(struct cop_keep *k)
                         reply_node(k);
                 return;
         }
-        cop_error_set(&err, ESHUTDOWN, COP_ERR_sandbox_ended, "the sandbox ended");
+        cop_error_set(&err, ESHUTDOWN, COP_ERR_cancelled, "the node is not made: %s", why);
         fail_node(k, &err);
 }
 
@@ -566,8 +566,8 @@ static int new_node(struct cop_keep *k, struct cop_msg *m, struct cop_keep_node 
                                     .done_fd = -EBADF};
         if (cop_msg_get_str(m, COP_TAG_NODE, 0, &n->node) < 0)
                 return cop_error_set(err, EINVAL, COP_ERR_bad_request, "FREEZE needs a valid NODE");
-        if ((n->flags & COP_NODE_END) && (n->flags & COP_NODE_FILES))
-                return cop_error_set(err, EINVAL, COP_ERR_bad_request, "FREEZE: END and FILES exclude each other");
+        if ((n->flags & COP_NODE_END) && (n->flags & (COP_NODE_FILES | COP_NODE_LAZY)))
+                return cop_error_set(err, EINVAL, COP_ERR_bad_request, "FREEZE: END goes with neither FILES nor LAZY");
         int r = cop_msg_get_str(m, COP_TAG_PARENT, 0, &n->parent);
         if (r < 0 && r != -ENOENT)
                 return cop_error_set(err, EINVAL, COP_ERR_bad_request, "FREEZE needs a valid PARENT or none");

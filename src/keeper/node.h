@@ -14,8 +14,8 @@ int cop_keep_thaw(struct cop_keep *k, const struct cop_sandbox_spec *spec, const
 void cop_keep_thaw_undo(struct cop_keep *k);
 /* Adds what FREEZE answers; for the reply of a freeze that ends the sandbox. */
 void cop_keep_add_frozen(struct cop_keep *k, struct cop_msg *reply);
-/* The sandbox ends: a FREEZE under way is answered. */
-void cop_keep_node_abort(struct cop_keep *k);
+/* A FREEZE under way is answered: with an error that says why, or, when only the sync is left, after that. */
+void cop_keep_node_abort(struct cop_keep *k, const char *why);
 void cop_keep_node_done(struct cop_keep *k);
 /* The tree is gone: its tracker and watch go. */
 void cop_keep_memory_done(struct cop_keep *k);
