@@ -241,7 +241,9 @@ static void adopt_one(struct cop_engine *e, struct cop_sandbox_row *row)
                 sb->state = COP_SANDBOX_SUSPENDED;
                 return;
         }
-        const struct cop_keeper_events events = {cop_sandbox_on_event, cop_sandbox_on_lost, sb};
+        /* What is thawed half way only has to go: its end is not that of the sandbox. */
+        const struct cop_keeper_events all = {cop_sandbox_on_event, cop_sandbox_on_lost, sb}, none = {0};
+        const struct cop_keeper_events events = strcmp(was, "resuming") == 0 ? none : all;
         int r = cop_path_format(path, sizeof(path), "%s/run/keeper.sock", sb->dir);
         if (r == 0 && same_boot)
                 r = cop_keeper_connect(e->loop, path, &events, &sb->keeper, &err);

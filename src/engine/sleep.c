@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "base/fs.h"
+#include "sandbox/cgroup.h"
 
 #define QUIET_MAX     (30 * USEC_PER_SEC)
 #define QUIET_LOOK    (10 * USEC_PER_MSEC)
@@ -472,6 +473,26 @@ void cop_sandbox_suspend(struct cop_engine *e, const char *ref, struct cop_op_to
 
 /* -- after a daemon's restart ------------------------------------------------------------------------------------------------------ */
 
+static void adopted_asleep(struct cop_sandbox *sb)
+{
+        sb->keeper = cop_keeper_free(sb->keeper);
+        sb->row->pending_node[0] = '\0';
+        if (cop_cgroup_cleanup(sb->id, 200, NULL) < 0)
+                cop_log_warning("processes of sandbox %s are left over from a daemon that died", sb->id);
+        discard_folders(sb);
+        set_state(sb, COP_SANDBOX_SUSPENDED, "suspended");
+        if (sb->waiters)
+                cop_sandbox_wake(sb);
+}
+
+static void on_half_thawed_stopped(struct cop_msg *reply, const struct cop_error *err, void *userdata)
+{
+        struct cop_sandbox *sb = userdata;
+
+        if (sb->state == COP_SANDBOX_RESUMING) /* else it is being removed */
+                adopted_asleep(sb);
+}
+
 /* resuming: what was thawed half way goes, the node is still there.  suspending: no keeper is left, so either the node was completed,
  * or the sandbox died while it was being made. */
 void cop_sandbox_adopt_sleeping(struct cop_sandbox *sb, const char *was)
@@ -492,10 +513,13 @@ void cop_sandbox_adopt_sleeping(struct cop_sandbox *sb, const char *was)
                         sb->row->layers = layers;
                 }
         }
-        if (sb->keeper)
-                cop_keeper_kill(sb->keeper);
-        sb->keeper = cop_keeper_free(sb->keeper);
-        sb->row->pending_node[0] = '\0';
-        discard_folders(sb);
-        set_state(sb, COP_SANDBOX_SUSPENDED, "suspended");
+        if (strcmp(was, "resuming") != 0 || !sb->keeper) {
+                adopted_asleep(sb);
+                return;
+        }
+        struct cop_msg m;
+        sb->state = COP_SANDBOX_RESUMING; /* who needs it waits */
+        cop_msg_init(&m, COP_WIRE_STOP, 0);
+        cop_msg_add_u64(&m, COP_TAG_TIMEOUT, 0);
+        cop_keeper_call(sb->keeper, &m, STOP_DEADLINE, on_half_thawed_stopped, sb);
 }
