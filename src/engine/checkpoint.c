@@ -125,6 +125,10 @@ bool cop_checkpoint_first(struct cop_sandbox *sb)
         if (sb->policy.checkpoints != COP_CHECKPOINTS_BEFORE_CELL || sb->checkpoint.current[0] || cop_sandbox_busy_with_running(sb))
                 return false;
         sb->checkpoint.wanted = true;
+        if (sb->makings && sb->state == COP_SANDBOX_RUNNING) { /* the one before is still being written */
+                sb->held = true;
+                return true;
+        }
         if (!may_make(sb))
                 return false;
         make(sb);

@@ -132,7 +132,7 @@ struct cop_making {
         struct cop_engine *engine;
         char sandbox_id[COP_ID_MAX];
         struct cop_node_row *row; /* owned; NULL: no node, only fn is to be called in its turn */
-        bool end, files_only, sent;
+        bool end, files_only, sent, taken;
         usec_t begun;
         cop_node_fn fn; /* NULL: was told already */
         void *userdata;
@@ -244,11 +244,14 @@ static void on_frozen(struct cop_msg *reply, const struct cop_error *err, void *
                         cop_checkpoint_is_not_at(sb, m->row->id);
         } else {
                 cop_engine_event(e, "node.created", m->sandbox_id, NULL);
+                if (!m->taken && !m->end && !m->files_only) /* the keeper did not tell earlier */
+                        cop_checkpoint_is_at(sb, m->row->id);
         }
-        if (sb && sb->held)
-                run_held_cells(sb);
-        if (m->fn)
+        if (m->fn) /* before the cells: a failure tells them not to wait for another try */
                 m->fn(err ? NULL : m->row, err, m->userdata);
+        sb = cop_sandbox_by_id(e, m->sandbox_id);
+        if (sb && sb->held && !(sb->makings && sb->makings->sent))
+                run_held_cells(sb);
         make_next(e, m->sandbox_id);
         making_free(m);
 }
@@ -257,9 +260,10 @@ void cop_node_taken(struct cop_sandbox *sb)
 {
         struct cop_making *m = sb->makings;
 
-        if (!m || !m->sent)
+        if (!m || !m->sent || m->taken)
                 return;
-        if (sb->held)
+        m->taken = true;
+        if (!cop_sandbox_busy_with_running(sb))
                 cop_checkpoint_is_at(sb, m->row->id);
         run_held_cells(sb);
 }
