@@ -107,6 +107,30 @@ say "a kernel that dies is told, and so is what was lost with it"
 show 137 coppice run demo 'import os; os._exit(7)'
 show 0 coppice run demo 'print("a new kernel")'
 
+say "a state on disk: no process, no memory, until something needs it"
+show 0 coppice run demo 'import time; rows = list(range(1000)); open("/workspace/rows.txt", "w").write(str(rows)); began = time.time()'
+show 0 coppice suspend demo
+show 0 coppice ls
+show 0 coppice run demo 'len(rows)'
+
+say "a snapshot; what goes wrong after it is undone, in memory and on disk"
+show 0 coppice snapshot demo --name clean
+show 0 coppice run demo 'import os; os.remove("/workspace/rows.txt"); rows = None'
+show 0 coppice undo demo
+show 0 coppice run demo 'import os; len(rows), os.path.exists("/workspace/rows.txt")'
+show 0 coppice log demo
+
+say "forks: live copies that share nothing once they write"
+show 0 coppice fork demo -n 2 --name try --label search=demo
+show 0 coppice run try-1 'rows.append("first"); len(rows)'
+show 0 coppice run try-2 'rows.clear(); len(rows)'
+show 0 coppice run demo 'len(rows)'
+show 0 coppice new --from clean --name later
+show 0 coppice run later 'len(rows)'
+show 0 coppice snapshot ls
+show 0 coppice rm try-1 try-2 later
+show 0 coppice snapshot rm clean
+
 say "looking around"
 show 0 coppice ls
 show 0 coppice info demo
