@@ -20,7 +20,8 @@ static inline void await_call(pid_t pid, pid_t tid, long nr)
                 if (fd >= 0)
                         close(fd);
                 text[n > 0 ? n : 0] = '\0';
-                if (n > 0 && strncmp(text, "running", 7) != 0 && strtol(text, NULL, 10) >= 0 && (nr < 0 || strtol(text, NULL, 10) == nr))
+                if (n > 0 && strncmp(text, "running", 7) != 0 && strtol(text, NULL, 10) >= 0 &&
+                    (nr < 0 || strtol(text, NULL, 10) == nr))
                         return;
                 usleep(1000);
         }
@@ -31,7 +32,7 @@ struct blocked {
         const char *name;
         long nr;
         long (*run)(void);
-        long want;      /* what run must return; errors as -errno */
+        long want; /* what run must return; errors as -errno */
         pthread_t thread;
         pid_t tid;
         long got;
@@ -116,7 +117,8 @@ static inline void timed_all(struct blocked *rows, size_t n, double seconds, int
                         victim_fail("%s waited %.3f s, not %.3f s", rows[i].name, took, seconds);
                 double late = rows[i].ended - control.ended - (rows[i].began - control.began);
                 if (late > (strict ? seconds / 3 * 0.9 : 5 + 3 * seconds))
-                        victim_fail("%s began anew: %.3f s, a control took %.3f s", rows[i].name, took, control.ended - control.began);
+                        victim_fail("%s began anew: %.3f s, a control took %.3f s", rows[i].name, took,
+                                    control.ended - control.began);
         }
 }
 

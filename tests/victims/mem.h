@@ -42,17 +42,17 @@ static inline long not_zero(const void *p, size_t n)
         return -1;
 }
 
-#define CHECK_FILLED(p, n, seed)                                                    \
-        do {                                                                        \
-                long at_ = differs(p, n, seed);                                     \
-                if (at_ >= 0)                                                       \
-                        victim_fail("%s differs at byte %ld", #p, at_);             \
+#define CHECK_FILLED(p, n, seed)                                        \
+        do {                                                            \
+                long at_ = differs(p, n, seed);                         \
+                if (at_ >= 0)                                           \
+                        victim_fail("%s differs at byte %ld", #p, at_); \
         } while (0)
-#define CHECK_ZERO(p, n)                                                            \
-        do {                                                                        \
-                long at_ = not_zero(p, n);                                          \
-                if (at_ >= 0)                                                       \
-                        victim_fail("%s is not zero at byte %ld", #p, at_);         \
+#define CHECK_ZERO(p, n)                                                    \
+        do {                                                                \
+                long at_ = not_zero(p, n);                                  \
+                if (at_ >= 0)                                               \
+                        victim_fail("%s is not zero at byte %ld", #p, at_); \
         } while (0)
 
 /* Permissions and so on of the mapping at p, as /proc/self/maps has them ("rw-p"), with VmFlags after a space if asked. */

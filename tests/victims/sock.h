@@ -11,7 +11,10 @@
 
 #include "victim.h"
 
-#define LOOPBACK {.sin_family = AF_INET, .sin_addr.s_addr = 0x0100007f} /* in network order; this is x86 */
+#define LOOPBACK                                                     \
+        {                                                            \
+                .sin_family = AF_INET, .sin_addr.s_addr = 0x0100007f \
+        } /* in network order; this is x86 */
 
 /* What comes next is this text, as one message or at once. */
 static inline void expect(int fd, const char *text)
@@ -40,7 +43,8 @@ static inline int tcp_listen(struct sockaddr_in *a, int backlog)
         socklen_t n = sizeof(*a);
         int l = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-        CHECK(l >= 0 && bind(l, (struct sockaddr *)a, n) == 0 && listen(l, backlog) == 0 && getsockname(l, (struct sockaddr *)a, &n) == 0);
+        CHECK(l >= 0 && bind(l, (struct sockaddr *)a, n) == 0 && listen(l, backlog) == 0 &&
+              getsockname(l, (struct sockaddr *)a, &n) == 0);
         return l;
 }
 
@@ -67,7 +71,10 @@ static inline void send_fds(int to, const int *fds, size_t n, const char *text)
 {
         char control[CMSG_SPACE(sizeof(int) * 8)] = {0};
         struct iovec iov = {(void *)(uintptr_t)text, strlen(text)};
-        struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = CMSG_SPACE(sizeof(int) * n)};
+        struct msghdr m = {.msg_iov = &iov,
+                           .msg_iovlen = 1,
+                           .msg_control = control,
+                           .msg_controllen = CMSG_SPACE(sizeof(int) * n)};
         struct cmsghdr *h = CMSG_FIRSTHDR(&m);
 
         h->cmsg_level = SOL_SOCKET;

@@ -44,7 +44,7 @@ __attribute__((noreturn, format(printf, 2, 3))) static inline void victim_end(in
         _exit(status);
 }
 
-#define victim_pass()    victim_end(0, "PASS\n")
+#define victim_pass() victim_end(0, "PASS\n")
 #define victim_fail(f, ...) victim_end(1, "FAIL: %s:%d: " f "\n", strrchr(__FILE__, '/') + 1, __LINE__, ##__VA_ARGS__)
 #define victim_skip(why) victim_end(77, "SKIP: %s\n", why)
 #define CHECK(condition)                                                                     \

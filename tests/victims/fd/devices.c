@@ -6,7 +6,8 @@
 int main(void)
 {
         char a[16] = {0}, b[16];
-        int n = open("/dev/null", O_WRONLY), z = open("/dev/zero", O_RDWR), f = open("/dev/full", O_RDWR), r = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+        int n = open("/dev/null", O_WRONLY), z = open("/dev/zero", O_RDWR), f = open("/dev/full", O_RDWR),
+            r = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
 
         CHECK(n >= 0 && z >= 0 && f >= 0 && r >= 0);
         close(STDIN_FILENO);

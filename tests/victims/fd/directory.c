@@ -45,6 +45,7 @@ int main(void)
         rewinddir(d);
         memset(seen, 0, sizeof(seen));
         CHECK(take(d));
-        CHECK(openat(p, "f7", O_RDONLY) >= 0 && faccessat(dirfd(d), "f8", F_OK, 0) == 0 && fchdir(dirfd(d)) == 0 && access("f9", F_OK) == 0);
+        CHECK(openat(p, "f7", O_RDONLY) >= 0 && faccessat(dirfd(d), "f8", F_OK, 0) == 0 && fchdir(dirfd(d)) == 0 &&
+              access("f9", F_OK) == 0);
         victim_pass();
 }

@@ -23,7 +23,8 @@ static int take(int e, uint64_t *data, int ms)
 
 int main(void)
 {
-        int level = epoll_create1(0), edge = epoll_create1(EPOLL_CLOEXEC), one = epoll_create1(0), outer = epoll_create1(0), inner = epoll_create1(0);
+        int level = epoll_create1(0), edge = epoll_create1(EPOLL_CLOEXEC), one = epoll_create1(0),
+            outer = epoll_create1(0), inner = epoll_create1(0);
         int ev = eventfd(0, 0), hot = eventfd(1, 0), spent = eventfd(1, 0), p[2], n = eventfd(0, 0);
         uint64_t got[8], big = 0xfedcba9876543210;
 
@@ -51,7 +52,8 @@ int main(void)
         CHECK(write(p[1], "x", 1) == 1 && take(edge, got, 100) == 1 && got[0] == 33 && take(edge, got, 0) == 0);
         CHECK(take(one, got, 100) == 1 && got[0] == 44 && take(one, got, 0) == 0); /* the spent one stays spent */
         CHECK(epoll_ctl(one, EPOLL_CTL_MOD, spent, &again) == 0 && take(one, got, 100) == 1);
-        CHECK(take(outer, got, 0) == 0 && write(n, &(uint64_t){1}, 8) == 8 && take(outer, got, 100) == 1 && got[0] == 7 && take(inner, got, 0) == 1 && got[0] == 6);
+        CHECK(take(outer, got, 0) == 0 && write(n, &(uint64_t){1}, 8) == 8 && take(outer, got, 100) == 1 &&
+              got[0] == 7 && take(inner, got, 0) == 1 && got[0] == 6);
         CHECK(epoll_ctl(level, EPOLL_CTL_DEL, twice, NULL) == 0 && take(level, got, 0) == 1 && got[0] == big);
         victim_pass();
 }

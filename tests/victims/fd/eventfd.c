@@ -7,7 +7,8 @@
 int main(void)
 {
         uint64_t n, max = UINT64_MAX - 1;
-        int a = eventfd(5, 0), s = eventfd(3, EFD_SEMAPHORE), z = eventfd(0, EFD_NONBLOCK), m = eventfd(0, EFD_NONBLOCK), w = eventfd(0, 0), st;
+        int a = eventfd(5, 0), s = eventfd(3, EFD_SEMAPHORE), z = eventfd(0, EFD_NONBLOCK),
+            m = eventfd(0, EFD_NONBLOCK), w = eventfd(0, 0), st;
 
         CHECK(write(a, &(uint64_t){7}, 8) == 8 && write(m, &max, 8) == 8);
         pid_t pid = fork();

@@ -9,11 +9,13 @@ int main(void)
 {
         char buf[64] = {0};
 
-        CHECK(mkfifo("f", 0600) == 0 && mkfifo("lone", 0600) == 0 && mkfifo("gone", 0600) == 0 && mkfifo("rw", 0600) == 0);
+        CHECK(mkfifo("f", 0600) == 0 && mkfifo("lone", 0600) == 0 && mkfifo("gone", 0600) == 0 &&
+              mkfifo("rw", 0600) == 0);
         int r = open("f", O_RDONLY | O_NONBLOCK), w = open("f", O_WRONLY), lone = open("lone", O_RDONLY | O_NONBLOCK);
         int gr = open("gone", O_RDONLY | O_NONBLOCK), gw = open("gone", O_WRONLY), rw = open("rw", O_RDWR);
         CHECK(r >= 0 && w >= 0 && lone >= 0 && gr >= 0 && gw >= 0 && rw >= 0);
-        CHECK(write(w, "in the fifo", 11) == 11 && write(gw, "gone", 4) == 4 && unlink("gone") == 0 && write(rw, "both", 4) == 4);
+        CHECK(write(w, "in the fifo", 11) == 11 && write(gw, "gone", 4) == 4 && unlink("gone") == 0 &&
+              write(rw, "both", 4) == 4);
         victim_ready();
         victim_wait();
         CHECK(read(r, buf, 64) == 11 && memcmp(buf, "in the fifo", 11) == 0);

@@ -29,7 +29,8 @@ int main(void)
         close(open("f", O_WRONLY | O_CREAT, 0600));
         int fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC), first = inotify_add_watch(fd, "e", IN_ALL_EVENTS);
         CHECK(inotify_rm_watch(fd, first) == 0); /* leaves a hole in the numbers */
-        int d = inotify_add_watch(fd, "d", IN_CREATE | IN_DELETE | IN_MOVED_TO), f = inotify_add_watch(fd, "f", IN_MODIFY | IN_CLOSE_WRITE);
+        int d = inotify_add_watch(fd, "d", IN_CREATE | IN_DELETE | IN_MOVED_TO),
+            f = inotify_add_watch(fd, "f", IN_MODIFY | IN_CLOSE_WRITE);
         struct inotify_event *e = next(fd);
         CHECK(e->wd == first && e->mask & IN_IGNORED && d != first && f > d);
         victim_ready();

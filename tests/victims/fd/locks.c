@@ -22,11 +22,14 @@ static int take_flock(void)
 }
 static int take_shared(void)
 {
-        return flock(open("s", O_RDWR), LOCK_SH | LOCK_NB) == 0 && flock(open("s", O_RDWR), LOCK_EX | LOCK_NB) == -1 ? 0 : 1;
+        return flock(open("s", O_RDWR), LOCK_SH | LOCK_NB) == 0 && flock(open("s", O_RDWR), LOCK_EX | LOCK_NB) == -1
+                       ? 0
+                       : 1;
 }
 static int take_posix(void)
 {
-        struct flock l = {.l_type = F_WRLCK, .l_start = 15, .l_len = 1}, before = {.l_type = F_WRLCK, .l_start = 9, .l_len = 1};
+        struct flock l = {.l_type = F_WRLCK, .l_start = 15, .l_len = 1},
+                     before = {.l_type = F_WRLCK, .l_start = 9, .l_len = 1};
         int fd = open("b", O_RDWR);
 
         return fcntl(fd, F_SETLK, &before) == 0 && fcntl(fd, F_SETLK, &l) == -1 ? 0 : 1;
@@ -41,11 +44,13 @@ static int take_ofd(void)
 
 int main(void)
 {
-        int a = open("a", O_RDWR | O_CREAT, 0600), s = open("s", O_RDWR | O_CREAT, 0600), b = open("b", O_RDWR | O_CREAT, 0600),
-            c = open("c", O_RDWR | O_CREAT, 0600);
-        struct flock range = {.l_type = F_WRLCK, .l_start = 10, .l_len = 10}, ofd = {.l_type = F_RDLCK, .l_start = 0, .l_len = 10};
+        int a = open("a", O_RDWR | O_CREAT, 0600), s = open("s", O_RDWR | O_CREAT, 0600),
+            b = open("b", O_RDWR | O_CREAT, 0600), c = open("c", O_RDWR | O_CREAT, 0600);
+        struct flock range = {.l_type = F_WRLCK, .l_start = 10, .l_len = 10},
+                     ofd = {.l_type = F_RDLCK, .l_start = 0, .l_len = 10};
 
-        CHECK(flock(a, LOCK_EX) == 0 && flock(s, LOCK_SH) == 0 && fcntl(b, F_SETLK, &range) == 0 && fcntl(c, F_OFD_SETLK, &ofd) == 0);
+        CHECK(flock(a, LOCK_EX) == 0 && flock(s, LOCK_SH) == 0 && fcntl(b, F_SETLK, &range) == 0 &&
+              fcntl(c, F_OFD_SETLK, &ofd) == 0);
         victim_ready();
         victim_wait();
         CHECK(other(take_flock) == 0);
@@ -53,6 +58,7 @@ int main(void)
         CHECK(other(take_posix) == 0);
         CHECK(other(take_ofd) == 0);
         range.l_type = F_UNLCK;
-        CHECK(flock(a, LOCK_UN) == 0 && other(take_flock) == 1 && fcntl(b, F_SETLK, &range) == 0 && other(take_posix) == 1);
+        CHECK(flock(a, LOCK_UN) == 0 && other(take_flock) == 1 && fcntl(b, F_SETLK, &range) == 0 &&
+              other(take_posix) == 1);
         victim_pass();
 }

@@ -17,7 +17,9 @@ int main(void)
         setrlimit(RLIMIT_NOFILE, &l);
         CHECK(pipe(p) == 0);
         for (int i = 0; i < N; i++) {
-                fd[i] = i % 3 == 0 ? eventfd((unsigned)i, EFD_NONBLOCK) : i % 3 == 1 ? open("/dev/null", O_RDWR) : dup(p[1]);
+                fd[i] = i % 3 == 0   ? eventfd((unsigned)i, EFD_NONBLOCK)
+                        : i % 3 == 1 ? open("/dev/null", O_RDWR)
+                                     : dup(p[1]);
                 CHECK(fd[i] >= 0);
         }
         pid_t kid[10];

@@ -16,7 +16,8 @@ int main(void)
 
         signal(SIGUSR1, on);
         CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, s) == 0);
-        CHECK(fcntl(s[0], F_SETOWN, getpid()) == 0 && fcntl(s[0], F_SETSIG, SIGUSR1) == 0 && fcntl(s[0], F_SETFL, O_ASYNC | O_NONBLOCK) == 0);
+        CHECK(fcntl(s[0], F_SETOWN, getpid()) == 0 && fcntl(s[0], F_SETSIG, SIGUSR1) == 0 &&
+              fcntl(s[0], F_SETFL, O_ASYNC | O_NONBLOCK) == 0);
         victim_ready();
         victim_wait();
         CHECK(fcntl(s[0], F_GETOWN) == getpid() && fcntl(s[0], F_GETSIG) == SIGUSR1 && fcntl(s[0], F_GETFL) & O_ASYNC);

@@ -14,7 +14,8 @@ int main(void)
         signal(SIGPIPE, SIG_IGN);
         for (size_t i = 0; i < sizeof(block); i++)
                 block[i] = (char)(i * 13 + i / 4096);
-        CHECK(pipe(data) == 0 && pipe2(full, O_NONBLOCK) == 0 && pipe2(empty, O_CLOEXEC) == 0 && pipe(noreader) == 0 && pipe(nowriter) == 0);
+        CHECK(pipe(data) == 0 && pipe2(full, O_NONBLOCK) == 0 && pipe2(empty, O_CLOEXEC) == 0 && pipe(noreader) == 0 &&
+              pipe(nowriter) == 0);
         CHECK(pipe2(packet, O_DIRECT) == 0 && pipe(big) == 0 && pipe(half) == 0);
         CHECK(write(data[1], block, 10000) == 10000 && read(data[0], back, 1000) == 1000);
         while ((n = write(full[1], block + sent % 4096, 1000)) > 0)
@@ -41,7 +42,8 @@ int main(void)
         CHECK(write(noreader[1], "x", 1) == -1 && errno == EPIPE);
         CHECK(read(nowriter[0], back, 10) == 4 && read(nowriter[0], back, 10) == 0);
         CHECK(read(packet[0], back, 100) == 3 && read(packet[0], back, 100) == 5);
-        CHECK(fcntl(big[0], F_GETPIPE_SZ) == 1 << 18 && read(big[0], back, 1 << 18) == 1 << 18 && memcmp(back, block, 1 << 18) == 0);
+        CHECK(fcntl(big[0], F_GETPIPE_SZ) == 1 << 18 && read(big[0], back, 1 << 18) == 1 << 18 &&
+              memcmp(back, block, 1 << 18) == 0);
         CHECK(read(half[0], back, 1) == -1 && errno == EAGAIN && (fcntl(half[1], F_GETFL) & O_NONBLOCK) == 0);
         victim_pass();
 }

@@ -5,7 +5,6 @@
 
 #include "../victim.h"
 
-
 int main(void)
 {
         char buf[16] = {0};
@@ -17,7 +16,8 @@ int main(void)
         CHECK(write(other, "imposter", 8) == 8 && rename("d", "e") == 0);
         victim_ready();
         victim_wait();
-        CHECK(pread(a, buf, 16, 0) == 6 && memcmp(buf, "file a", 6) == 0 && pread(b, buf, 16, 0) == 6 && memcmp(buf, "file b", 6) == 0);
+        CHECK(pread(a, buf, 16, 0) == 6 && memcmp(buf, "file a", 6) == 0 && pread(b, buf, 16, 0) == 6 &&
+              memcmp(buf, "file b", 6) == 0);
         CHECK(write(a, "+", 1) == 1);
         int m = open("e/moved", O_RDONLY);
         CHECK(m >= 0 && read(m, buf, 16) == 7 && buf[6] == '+');

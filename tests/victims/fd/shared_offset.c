@@ -35,7 +35,8 @@ static int receive_fd(int from)
 int main(void)
 {
         char buf[16];
-        int s[2], p[2], st, f = open("f", O_RDWR | O_CREAT, 0600), d = dup(f), own = open("f", O_RDWR), d2 = dup2(f, 77);
+        int s[2], p[2], st, f = open("f", O_RDWR | O_CREAT, 0600), d = dup(f), own = open("f", O_RDWR),
+                            d2 = dup2(f, 77);
 
         CHECK(write(f, "0123456789abcdef", 16) == 16 && lseek(f, 1, SEEK_SET) == 1 && lseek(own, 9, SEEK_SET) == 9);
         CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, s) == 0 && pipe(p) == 0);
@@ -55,7 +56,8 @@ int main(void)
         usleep(20000);
         victim_ready();
         victim_wait();
-        CHECK(read(d, buf, 2) == 2 && buf[0] == '1' && lseek(d2, 1, SEEK_CUR) == 4 && read(own, buf, 2) == 2 && buf[0] == '9');
+        CHECK(read(d, buf, 2) == 2 && buf[0] == '1' && lseek(d2, 1, SEEK_CUR) == 4 && read(own, buf, 2) == 2 &&
+              buf[0] == '9');
         CHECK(write(p[1], "g", 1) == 1 && waitpid(pid, &st, 0) == pid);
         if (st)
                 victim_fail("the child's check %d", WEXITSTATUS(st));

@@ -22,9 +22,11 @@ int main(void)
         victim_ready();
         victim_wait();
         CHECK(epoll_wait(e, &got, 1, 100) == 1);
-        CHECK(read(fd, &info, sizeof(info)) == sizeof(info) && info.ssi_signo == (uint32_t)SIGRTMIN + 4 && info.ssi_int == 99);
+        CHECK(read(fd, &info, sizeof(info)) == sizeof(info) && info.ssi_signo == (uint32_t)SIGRTMIN + 4 &&
+              info.ssi_int == 99);
         CHECK(read(fd, &info, sizeof(info)) == -1 && errno == EAGAIN); /* SIGUSR2 is not in its mask */
         CHECK(kill(getpid(), SIGUSR1) == 0 && epoll_wait(e, &got, 1, 100) == 1);
-        CHECK(read(fd, &info, sizeof(info)) == sizeof(info) && info.ssi_signo == SIGUSR1 && info.ssi_pid == (uint32_t)getpid());
+        CHECK(read(fd, &info, sizeof(info)) == sizeof(info) && info.ssi_signo == SIGUSR1 &&
+              info.ssi_pid == (uint32_t)getpid());
         victim_pass();
 }

@@ -14,8 +14,10 @@ static int make(const char *name, uint64_t seed)
 int main(void)
 {
         int a = make("a", 1), b = make("b", 2), c = make("c", 3), st;
-        char *clean = mmap(NULL, 4 * PAGE, PROT_READ, MAP_PRIVATE, a, 0), *dirty = mmap(NULL, 4 * PAGE, RW, MAP_PRIVATE, a, 0);
-        char *shared = mmap(NULL, 4 * PAGE, RW, MAP_SHARED, b, 0), *replaced = mmap(NULL, 4 * PAGE, PROT_READ, MAP_PRIVATE, c, 0);
+        char *clean = mmap(NULL, 4 * PAGE, PROT_READ, MAP_PRIVATE, a, 0),
+             *dirty = mmap(NULL, 4 * PAGE, RW, MAP_PRIVATE, a, 0);
+        char *shared = mmap(NULL, 4 * PAGE, RW, MAP_SHARED, b, 0),
+             *replaced = mmap(NULL, 4 * PAGE, PROT_READ, MAP_PRIVATE, c, 0);
 
         CHECK(unlink("a") == 0 && unlink("b") == 0 && unlink("c") == 0);
         close(a);

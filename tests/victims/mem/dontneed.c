@@ -26,7 +26,8 @@ int main(void)
         CHECK_ZERO(a, SIZE);
         CHECK(madvise(b, SIZE, MADV_FREE) == 0);
         for (size_t p = 0; p < SIZE; p += PAGE)
-                CHECK(*(uint64_t *)(b + p) == 3 * 0x9e3779b97f4a7c15UL + p / 8 * 0xff51afd7ed558ccdUL || not_zero(b + p, PAGE) < 0);
+                CHECK(*(uint64_t *)(b + p) == 3 * 0x9e3779b97f4a7c15UL + p / 8 * 0xff51afd7ed558ccdUL ||
+                      not_zero(b + p, PAGE) < 0);
         fill(b, SIZE, 22);
         CHECK_FILLED(b, SIZE, 22);
         CHECK(madvise(c, SIZE, MADV_DONTNEED_LOCKED) == 0);

@@ -14,7 +14,9 @@ int main(void)
         fill(a, 512 * PAGE, 1);
         victim_ready();
         victim_wait();
-        char *const argv[] = {"sh", "-c", "x=0; for i in 1 2 3 4 5 6 7 8 9 10; do x=$((x + i)); done; [ $(echo $x | cat) = 55 ]", NULL};
+        char *const argv[] = {"sh", "-c",
+                              "x=0; for i in 1 2 3 4 5 6 7 8 9 10; do x=$((x + i)); done; [ $(echo $x | cat) = 55 ]",
+                              NULL};
         for (int i = 0; i < 10; i++) {
                 pid = i % 2 ? fork() : vfork();
                 if (pid == 0) {

@@ -8,7 +8,8 @@ int main(void)
 
         fill(block, sizeof(block), 1);
         CHECK(fd >= 0 && write(fd, block, sizeof(block)) == (ssize_t)sizeof(block));
-        char *m = mmap(NULL, 16 * PAGE, RW, MAP_PRIVATE, fd, 0), *off = mmap(NULL, 4 * PAGE, PROT_READ, MAP_PRIVATE, fd, 8 * PAGE);
+        char *m = mmap(NULL, 16 * PAGE, RW, MAP_PRIVATE, fd, 0),
+             *off = mmap(NULL, 4 * PAGE, PROT_READ, MAP_PRIVATE, fd, 8 * PAGE);
         char *late = mmap(NULL, 2 * PAGE, RW, MAP_PRIVATE, fd, 4 * PAGE);
         CHECK(m != MAP_FAILED && off != MAP_FAILED && late != MAP_FAILED);
         close(fd);
@@ -23,7 +24,7 @@ int main(void)
                         CHECK(memcmp(m + p * PAGE, block + p * PAGE, PAGE) == 0);
         CHECK(memcmp(off, block + 8 * PAGE, 4 * PAGE) == 0 && memcmp(late, block + 4 * PAGE, 2 * PAGE) == 0);
         fill(late, 2 * PAGE, 9);
-        CHECK(memcmp(m + 5 * PAGE, block + 5 * PAGE, PAGE) == 0); /* private it is */
+        CHECK(memcmp(m + 5 * PAGE, block + 5 * PAGE, PAGE) == 0);                   /* private it is */
         CHECK(madvise(m, PAGE, MADV_DONTNEED) == 0 && memcmp(m, block, PAGE) == 0); /* back to the file */
         victim_pass();
 }

@@ -8,7 +8,8 @@ int main(void)
         int fd = open("data", O_RDWR | O_CREAT | O_TRUNC, 0600), st;
 
         CHECK(fd >= 0 && ftruncate(fd, 8 * PAGE) == 0);
-        char *m = mmap(NULL, 8 * PAGE, RW, MAP_SHARED, fd, 0), *ro = mmap(NULL, 4 * PAGE, PROT_READ, MAP_SHARED, fd, 4 * PAGE);
+        char *m = mmap(NULL, 8 * PAGE, RW, MAP_SHARED, fd, 0),
+             *ro = mmap(NULL, 4 * PAGE, PROT_READ, MAP_SHARED, fd, 4 * PAGE);
         CHECK(m != MAP_FAILED && ro != MAP_FAILED);
         fill(m, 8 * PAGE, 5);
         volatile int *word = (int *)m;

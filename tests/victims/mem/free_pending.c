@@ -15,7 +15,8 @@ int main(void)
         CHECK(a[5 * PAGE] == 1);
         for (size_t p = 0; p < SIZE; p += PAGE)
                 if (p != 5 * PAGE)
-                        CHECK(*(uint64_t *)(a + p) == 2 * 0x9e3779b97f4a7c15UL + p / 8 * 0xff51afd7ed558ccdUL || not_zero(a + p, PAGE) < 0);
+                        CHECK(*(uint64_t *)(a + p) == 2 * 0x9e3779b97f4a7c15UL + p / 8 * 0xff51afd7ed558ccdUL ||
+                              not_zero(a + p, PAGE) < 0);
         fill(a, SIZE, 2);
         CHECK_FILLED(a, SIZE, 2);
         victim_pass();

@@ -6,7 +6,8 @@ int main(void)
         char *hole = ANON(512 * PAGE, PROT_NONE);
 
         CHECK(hole != MAP_FAILED && munmap(hole, 512 * PAGE) == 0);
-        char *m = mmap(hole + 400 * PAGE, 16 * PAGE, RW, MAP_PRIVATE | MAP_ANONYMOUS | MAP_GROWSDOWN | MAP_FIXED, -1, 0);
+        char *m =
+                mmap(hole + 400 * PAGE, 16 * PAGE, RW, MAP_PRIVATE | MAP_ANONYMOUS | MAP_GROWSDOWN | MAP_FIXED, -1, 0);
         CHECK(m != MAP_FAILED);
         fill(m, 16 * PAGE, 4);
         for (int i = 1; i < 4; i++)

@@ -5,8 +5,8 @@ static const struct row {
         int advice;
         const char *flag;
 } rows[] = {
-        {MADV_HUGEPAGE, " hg "}, {MADV_NOHUGEPAGE, " nh "}, {MADV_DONTFORK, " dc "}, {MADV_DONTDUMP, " dd "},
-        {MADV_WIPEONFORK, " wf "}, {MADV_SEQUENTIAL, " sr "}, {MADV_RANDOM, " rr "}, {MADV_MERGEABLE, " mg "},
+        {MADV_HUGEPAGE, " hg "},   {MADV_NOHUGEPAGE, " nh "}, {MADV_DONTFORK, " dc "}, {MADV_DONTDUMP, " dd "},
+        {MADV_WIPEONFORK, " wf "}, {MADV_SEQUENTIAL, " sr "}, {MADV_RANDOM, " rr "},   {MADV_MERGEABLE, " mg "},
 };
 #define N (sizeof(rows) / sizeof(rows[0]))
 

@@ -43,7 +43,8 @@ int main(void)
         victim_wait();
         for (int i = 0; i < AREAS; i++)
                 for (int k = 0; k < PAGES; k += 8) {
-                        CHECK(*page(i, k + 5) == (uint64_t)(i * 1000 + k + 6) && *page(i, k + 7) == (uint64_t)(i * 1000 + k + 8));
+                        CHECK(*page(i, k + 5) == (uint64_t)(i * 1000 + k + 6) &&
+                              *page(i, k + 7) == (uint64_t)(i * 1000 + k + 8));
                         if (*page(i, k + 6) != (uint64_t)(i * 1000 + k + 500000))
                                 victim_fail("page %d of area %d is an old one", k + 6, i);
                 }

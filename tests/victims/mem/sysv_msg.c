@@ -27,7 +27,8 @@ int main(void)
         CHECK(msgrcv(q, &m, sizeof(m.text), 1, IPC_NOWAIT) == 1000 && m.text[999] == 'c');
         for (int i = 1; i <= 5; i++)
                 if (i != 2)
-                        CHECK(msgrcv(q, &m, sizeof(m.text), 0, IPC_NOWAIT) == i * 500 && m.type == i % 2 + 1 && m.text[0] == 'a' + i);
+                        CHECK(msgrcv(q, &m, sizeof(m.text), 0, IPC_NOWAIT) == i * 500 && m.type == i % 2 + 1 &&
+                              m.text[0] == 'a' + i);
         CHECK(msgrcv(q, &m, sizeof(m.text), 0, IPC_NOWAIT) == -1 && errno == ENOMSG);
         victim_pass();
 }

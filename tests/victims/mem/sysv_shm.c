@@ -7,7 +7,8 @@
 int main(void)
 {
         struct shmid_ds ds;
-        int st, id = shmget(0x4711, 20 * PAGE, IPC_CREAT | 0640), gone = shmget(IPC_PRIVATE, 4 * PAGE, IPC_CREAT | 0600);
+        int st, id = shmget(0x4711, 20 * PAGE, IPC_CREAT | 0640),
+                gone = shmget(IPC_PRIVATE, 4 * PAGE, IPC_CREAT | 0600);
 
         CHECK(id >= 0 && gone >= 0);
         char *a = shmat(id, NULL, 0), *ro = shmat(id, NULL, SHM_RDONLY), *g = shmat(gone, NULL, 0);
@@ -26,7 +27,8 @@ int main(void)
         victim_wait();
         CHECK_FILLED(ro, 20 * PAGE, 1);
         CHECK_FILLED(g, 4 * PAGE, 2);
-        CHECK(shmctl(id, IPC_STAT, &ds) == 0 && ds.shm_segsz == 20 * PAGE && (ds.shm_perm.mode & 0777) == 0640 && ds.shm_nattch == 4);
+        CHECK(shmctl(id, IPC_STAT, &ds) == 0 && ds.shm_segsz == 20 * PAGE && (ds.shm_perm.mode & 0777) == 0640 &&
+              ds.shm_nattch == 4);
         CHECK(shmget(0x4711, 0, 0) == id);
         *(volatile uint64_t *)g = 5;
         CHECK(waitpid(pid, &st, 0) == pid && st == 0 && *(uint64_t *)(ro + PAGE) == 6);

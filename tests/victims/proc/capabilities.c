@@ -26,7 +26,8 @@ int main(void)
         victim_wait();
         CHECK(syscall(SYS_capget, &header, now) == 0);
         CHECK(memcmp(before, now, sizeof(now)) == 0);
-        CHECK(prctl(PR_CAPBSET_READ, CAP_SYS_PACCT) == 0 && prctl(PR_CAPBSET_READ, CAP_SYSLOG) == 0 && prctl(PR_CAPBSET_READ, CAP_CHOWN) == 1);
+        CHECK(prctl(PR_CAPBSET_READ, CAP_SYS_PACCT) == 0 && prctl(PR_CAPBSET_READ, CAP_SYSLOG) == 0 &&
+              prctl(PR_CAPBSET_READ, CAP_CHOWN) == 1);
         CHECK(prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_IS_SET, CAP_NET_RAW, 0, 0) == 1);
         CHECK(prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_IS_SET, CAP_KILL, 0, 0) == 0);
         CHECK(prctl(PR_GET_SECUREBITS) == (SECBIT_NOROOT | SECBIT_NO_SETUID_FIXUP | SECBIT_KEEP_CAPS));

@@ -23,7 +23,8 @@ int main(void)
                 close(p[1]);
                 if (read(p[0], &c, 1) != 1)
                         _exit(3);
-                if (!getcwd(path, sizeof(path)) || strcmp(path, "/in") != 0 || access("/in/file", F_OK) != 0 || access("/proc", F_OK) == 0)
+                if (!getcwd(path, sizeof(path)) || strcmp(path, "/in") != 0 || access("/in/file", F_OK) != 0 ||
+                    access("/proc", F_OK) == 0)
                         _exit(4);
                 _exit(lseek(fd, 0, SEEK_CUR) == 3 ? 0 : 5);
         }

@@ -11,7 +11,8 @@ static int differs(void)
         struct rlimit now;
 
         for (int i = 0; i < RLIM_NLIMITS; i++)
-                if (getrlimit((__rlimit_resource_t)i, &now) != 0 || now.rlim_cur != want[i].rlim_cur || now.rlim_max != want[i].rlim_max)
+                if (getrlimit((__rlimit_resource_t)i, &now) != 0 || now.rlim_cur != want[i].rlim_cur ||
+                    now.rlim_max != want[i].rlim_max)
                         return i + 1;
         return 0;
 }

@@ -30,9 +30,11 @@ int main(void)
                 CHECK(waitid(P_PID, (id_t)z[i], &info, WEXITED | WNOWAIT) == 0);
         victim_ready();
         victim_wait();
-        CHECK(waitid(P_PGID, (id_t)z[2], &info, WEXITED) == 0 && info.si_pid == z[2] && info.si_status == 102 && info.si_code == CLD_EXITED);
+        CHECK(waitid(P_PGID, (id_t)z[2], &info, WEXITED) == 0 && info.si_pid == z[2] && info.si_status == 102 &&
+              info.si_code == CLD_EXITED);
         CHECK(getsid(z[1]) == z[1]);
-        CHECK(waitid(P_PID, (id_t)z[3], &info, WEXITED) == 0 && info.si_code == CLD_KILLED && info.si_status == SIGTERM);
+        CHECK(waitid(P_PID, (id_t)z[3], &info, WEXITED) == 0 && info.si_code == CLD_KILLED &&
+              info.si_status == SIGTERM);
         CHECK(waitpid(z[4], &st, 0) == z[4] && WIFSIGNALED(st) && WTERMSIG(st) == SIGSEGV);
         CHECK(waitpid(z[1], &st, 0) == z[1] && WEXITSTATUS(st) == 101);
         CHECK(wait(&st) == z[0] && WEXITSTATUS(st) == 100);

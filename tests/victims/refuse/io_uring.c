@@ -13,7 +13,8 @@ int main(void)
 
         if (fd < 0)
                 victim_skip("no io_uring here");
-        char *ring = mmap(NULL, p.sq_off.array + p.sq_entries * 4, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, IORING_OFF_SQ_RING);
+        char *ring = mmap(NULL, p.sq_off.array + p.sq_entries * 4, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
+                          fd, IORING_OFF_SQ_RING);
         CHECK(ring != MAP_FAILED);
         victim_ready();
         victim_wait();

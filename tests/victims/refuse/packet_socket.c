@@ -10,7 +10,8 @@
 int main(void)
 {
         int fd = socket(AF_PACKET, SOCK_RAW, htons(ETH_P_ALL)), u = socket(AF_INET, SOCK_DGRAM, 0);
-        struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(4321), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        struct sockaddr_in a = {
+                .sin_family = AF_INET, .sin_port = htons(4321), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
         char buf[200];
 
         if (fd < 0)

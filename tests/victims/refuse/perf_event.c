@@ -7,7 +7,8 @@
 
 int main(void)
 {
-        struct perf_event_attr a = {.type = PERF_TYPE_SOFTWARE, .size = sizeof(a), .config = PERF_COUNT_SW_TASK_CLOCK, .exclude_kernel = 1};
+        struct perf_event_attr a = {
+                .type = PERF_TYPE_SOFTWARE, .size = sizeof(a), .config = PERF_COUNT_SW_TASK_CLOCK, .exclude_kernel = 1};
         int fd = (int)syscall(SYS_perf_event_open, &a, 0, -1, -1, 0);
         unsigned long before, after;
 

@@ -23,8 +23,10 @@ int main(void)
         char *stack = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
         /* Thread-local data is shared with the main thread: the body touches none. */
-        int tid = clone(body, stack + 65536, CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM |
-                        CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID, NULL, &tid_word, NULL, &tid_word);
+        int tid = clone(body, stack + 65536,
+                        CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM |
+                                CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID,
+                        NULL, &tid_word, NULL, &tid_word);
         CHECK(tid > 0 && tid_word == tid);
         victim_ready();
         victim_wait();
@@ -32,7 +34,8 @@ int main(void)
         stop = 1;
         struct timespec limit = {10, 0};
         while (tid_word != 0)
-                CHECK(syscall(SYS_futex, &tid_word, FUTEX_WAIT, tid, &limit, NULL, 0) == 0 || errno == EAGAIN || errno == EINTR);
+                CHECK(syscall(SYS_futex, &tid_word, FUTEX_WAIT, tid, &limit, NULL, 0) == 0 || errno == EAGAIN ||
+                      errno == EINTR);
         CHECK(tid_word == 0);
         victim_pass();
 }

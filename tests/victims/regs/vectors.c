@@ -15,13 +15,17 @@ __attribute__((target("avx512f"))) static void spin512(int id)
         for (int i = 0; i < 128; i++)
                 want[i] = (unsigned)(id * 1000003 + i * 7919);
         unsigned short k = (unsigned short)(0x5a5a + id), k2 = 0;
-        __asm__ volatile("vmovdqu32 (%[w]), %%zmm0\n vmovdqu32 64(%[w]), %%zmm1\n vmovdqu32 128(%[w]), %%zmm7\n vmovdqu32 192(%[w]), %%zmm15\n"
-                         "vmovdqu32 256(%[w]), %%zmm16\n vmovdqu32 320(%[w]), %%zmm17\n vmovdqu32 384(%[w]), %%zmm25\n vmovdqu32 448(%[w]), %%zmm31\n"
+        __asm__ volatile("vmovdqu32 (%[w]), %%zmm0\n vmovdqu32 64(%[w]), %%zmm1\n vmovdqu32 128(%[w]), %%zmm7\n "
+                         "vmovdqu32 192(%[w]), %%zmm15\n"
+                         "vmovdqu32 256(%[w]), %%zmm16\n vmovdqu32 320(%[w]), %%zmm17\n vmovdqu32 384(%[w]), %%zmm25\n "
+                         "vmovdqu32 448(%[w]), %%zmm31\n"
                          "kmovw %[k], %%k3\n"
                          "lock incl %[s]\n"
                          "1: pause\n cmpl $0, %[go]\n je 1b\n"
-                         "vmovdqu32 %%zmm0, (%[g])\n vmovdqu32 %%zmm1, 64(%[g])\n vmovdqu32 %%zmm7, 128(%[g])\n vmovdqu32 %%zmm15, 192(%[g])\n"
-                         "vmovdqu32 %%zmm16, 256(%[g])\n vmovdqu32 %%zmm17, 320(%[g])\n vmovdqu32 %%zmm25, 384(%[g])\n vmovdqu32 %%zmm31, 448(%[g])\n"
+                         "vmovdqu32 %%zmm0, (%[g])\n vmovdqu32 %%zmm1, 64(%[g])\n vmovdqu32 %%zmm7, 128(%[g])\n "
+                         "vmovdqu32 %%zmm15, 192(%[g])\n"
+                         "vmovdqu32 %%zmm16, 256(%[g])\n vmovdqu32 %%zmm17, 320(%[g])\n vmovdqu32 %%zmm25, 384(%[g])\n "
+                         "vmovdqu32 %%zmm31, 448(%[g])\n"
                          "kmovw %%k3, %%eax\n movw %%ax, %[k2]\n"
                          : [k2] "=m"(k2), [s] "+m"(spinning)
                          : [w] "r"(want), [g] "r"(got), [k] "r"((unsigned)k), [go] "m"(go)
@@ -39,10 +43,12 @@ __attribute__((target("avx"))) static void spin256(int id)
 
         for (int i = 0; i < 32; i++)
                 want[i] = (unsigned)(id * 1000033 + i * 7907);
-        __asm__ volatile("vmovdqu (%[w]), %%ymm0\n vmovdqu 32(%[w]), %%ymm3\n vmovdqu 64(%[w]), %%ymm8\n vmovdqu 96(%[w]), %%ymm15\n"
+        __asm__ volatile("vmovdqu (%[w]), %%ymm0\n vmovdqu 32(%[w]), %%ymm3\n vmovdqu 64(%[w]), %%ymm8\n vmovdqu "
+                         "96(%[w]), %%ymm15\n"
                          "lock incl %[s]\n"
                          "1: pause\n cmpl $0, %[go]\n je 1b\n"
-                         "vmovdqu %%ymm0, (%[g])\n vmovdqu %%ymm3, 32(%[g])\n vmovdqu %%ymm8, 64(%[g])\n vmovdqu %%ymm15, 96(%[g])\n"
+                         "vmovdqu %%ymm0, (%[g])\n vmovdqu %%ymm3, 32(%[g])\n vmovdqu %%ymm8, 64(%[g])\n vmovdqu "
+                         "%%ymm15, 96(%[g])\n"
                          : [s] "+m"(spinning)
                          : [w] "r"(want), [g] "r"(got), [go] "m"(go)
                          : "memory", "xmm0", "xmm3", "xmm8", "xmm15");

@@ -41,7 +41,8 @@ int main(void)
                 usleep(1000);
         victim_ready();
         victim_wait();
-        CHECK((_mm_getcsr() & 0xe040) == (csr & 0xe040) && fegetround() == FE_DOWNWARD && fegetexcept() == FE_DIVBYZERO);
+        CHECK((_mm_getcsr() & 0xe040) == (csr & 0xe040) && fegetround() == FE_DOWNWARD &&
+              fegetexcept() == FE_DIVBYZERO);
         go = 1;
         pthread_join(t, NULL);
         if (bad)

@@ -47,7 +47,8 @@ int main(void)
                 if (s == SIGKILL || s == SIGSTOP || s == 32 || s == 33)
                         continue;
                 CHECK(sigaction(s, NULL, &now) == 0);
-                if (now.sa_handler != want[s].sa_handler || now.sa_flags != want[s].sa_flags || memcmp(&now.sa_mask, &want[s].sa_mask, 8) != 0)
+                if (now.sa_handler != want[s].sa_handler || now.sa_flags != want[s].sa_flags ||
+                    memcmp(&now.sa_mask, &want[s].sa_mask, 8) != 0)
                         victim_fail("the action of signal %d changed", s);
         }
         victim_pass();

@@ -49,6 +49,7 @@ int main(void)
         pthread_join(t, NULL);
         if (bad)
                 victim_fail("check %d", bad);
-        CHECK(sigaltstack(NULL, &now) == 0 && now.ss_sp == mine && now.ss_size == sizeof(mine) && now.ss_flags == (int)(1U << 31));
+        CHECK(sigaltstack(NULL, &now) == 0 && now.ss_sp == mine && now.ss_size == sizeof(mine) &&
+              now.ss_flags == (int)(1U << 31));
         victim_pass();
 }

@@ -22,12 +22,14 @@ int main(void)
         signal(SIGALRM, on);
         signal(SIGVTALRM, on);
         signal(SIGPROF, on);
-        CHECK(setitimer(ITIMER_REAL, &real, NULL) == 0 && setitimer(ITIMER_VIRTUAL, &v, NULL) == 0 && setitimer(ITIMER_PROF, &v, NULL) == 0);
+        CHECK(setitimer(ITIMER_REAL, &real, NULL) == 0 && setitimer(ITIMER_VIRTUAL, &v, NULL) == 0 &&
+              setitimer(ITIMER_PROF, &v, NULL) == 0);
         victim_ready();
         victim_wait();
         CHECK(getitimer(ITIMER_REAL, &now) == 0 && now.it_interval.tv_usec == 500000 && now.it_interval.tv_sec == 0);
         CHECK(now.it_value.tv_sec >= 10 && now.it_value.tv_sec < 30 && alrm == 0);
-        CHECK(getitimer(ITIMER_PROF, &now) == 0 && now.it_interval.tv_usec >= 19000 && now.it_interval.tv_usec <= 25000);
+        CHECK(getitimer(ITIMER_PROF, &now) == 0 && now.it_interval.tv_usec >= 19000 &&
+              now.it_interval.tv_usec <= 25000);
         int v0 = vt, p0 = prof;
         for (volatile long i = 0; i < 2000000000L && (vt < v0 + 3 || prof < p0 + 3); i++)
                 ;

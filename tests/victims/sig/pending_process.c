@@ -34,14 +34,18 @@ int main(void)
         sigset_t one;
         sigemptyset(&one);
         sigaddset(&one, SIGUSR1);
-        CHECK(sigtimedwait(&one, &info, &zero) == SIGUSR1 && info.si_code == SI_USER && info.si_pid == pid && info.si_uid == getuid());
+        CHECK(sigtimedwait(&one, &info, &zero) == SIGUSR1 && info.si_code == SI_USER && info.si_pid == pid &&
+              info.si_uid == getuid());
         CHECK(sigtimedwait(&one, &info, &zero) == -1);
-        CHECK(sigtimedwait(&set, &info, &zero) == SIGUSR2 && info.si_code == SI_QUEUE && info.si_ptr == &zero && info.si_pid == getpid());
+        CHECK(sigtimedwait(&set, &info, &zero) == SIGUSR2 && info.si_code == SI_QUEUE && info.si_ptr == &zero &&
+              info.si_pid == getpid());
         sigemptyset(&one);
         sigaddset(&one, SIGCHLD);
-        CHECK(sigtimedwait(&one, &info, &zero) == SIGCHLD && info.si_pid == pid && info.si_code == CLD_EXITED && info.si_status == 6);
+        CHECK(sigtimedwait(&one, &info, &zero) == SIGCHLD && info.si_pid == pid && info.si_code == CLD_EXITED &&
+              info.si_status == 6);
         for (int i = 0; i < 20; i++)
-                CHECK(sigtimedwait(&set, &info, &zero) == SIGRTMIN + 3 && info.si_int == i * 7 && info.si_code == SI_QUEUE);
+                CHECK(sigtimedwait(&set, &info, &zero) == SIGRTMIN + 3 && info.si_int == i * 7 &&
+                      info.si_code == SI_QUEUE);
         CHECK(sigtimedwait(&set, &info, &zero) == -1 && errno == EAGAIN);
         victim_pass();
 }

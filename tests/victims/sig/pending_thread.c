@@ -20,12 +20,14 @@ static void *run(void *arg)
         sigemptyset(&set);
         sigaddset(&set, SIGRTMIN + 1);
         for (int k = 0; k <= i; k++)
-                if (sigtimedwait(&set, &info, &zero) != SIGRTMIN + 1 || info.si_int != 100 * i + k || info.si_code != SI_QUEUE)
+                if (sigtimedwait(&set, &info, &zero) != SIGRTMIN + 1 || info.si_int != 100 * i + k ||
+                    info.si_code != SI_QUEUE)
                         bad = "a queued signal of a thread is missing or another one";
         if (sigtimedwait(&set, &info, &zero) != -1)
                 bad = "a thread got a signal too many";
         sigaddset(&set, SIGUSR1);
-        if (sigtimedwait(&set, &info, &zero) != (i == 2 ? SIGUSR1 : -1) || (i == 2 && info.si_code != SI_USER)) /* as glibc shows SI_TKILL */
+        if (sigtimedwait(&set, &info, &zero) != (i == 2 ? SIGUSR1 : -1) ||
+            (i == 2 && info.si_code != SI_USER)) /* as glibc shows SI_TKILL */
                 bad = "tgkill's signal went astray";
         return arg;
 }

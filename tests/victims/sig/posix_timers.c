@@ -14,7 +14,8 @@ int main(void)
         timer_t none, sig, off, gone, boot;
         struct sigevent ev = {.sigev_notify = SIGEV_NONE};
         struct sigaction sa = {.sa_sigaction = on, .sa_flags = SA_SIGINFO};
-        struct itimerspec long_one = {.it_value = {100, 0}, .it_interval = {7, 5}}, soon = {.it_value = {0, 200000000}}, now;
+        struct itimerspec long_one = {.it_value = {100, 0}, .it_interval = {7, 5}}, soon = {.it_value = {0, 200000000}},
+                          now;
 
         CHECK(sigaction(SIGRTMIN + 5, &sa, NULL) == 0);
         CHECK(timer_create(CLOCK_MONOTONIC, &ev, &gone) == 0);

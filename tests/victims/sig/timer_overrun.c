@@ -33,6 +33,7 @@ int main(void)
         sigaddset(&set, SIGUSR2);
         CHECK(sigtimedwait(&set, &info, &wait) == SIGUSR2 && info.si_code == SI_TIMER);
         clock_gettime(CLOCK_MONOTONIC, &wait);
-        CHECK(wait.tv_sec > abs.it_value.tv_sec || (wait.tv_sec == abs.it_value.tv_sec && wait.tv_nsec >= abs.it_value.tv_nsec));
+        CHECK(wait.tv_sec > abs.it_value.tv_sec ||
+              (wait.tv_sec == abs.it_value.tv_sec && wait.tv_nsec >= abs.it_value.tv_nsec));
         victim_pass();
 }

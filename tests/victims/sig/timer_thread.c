@@ -41,7 +41,8 @@ int main(void)
         pthread_t t[3];
         timer_t timer;
         void *ok;
-        struct sigevent ev = {.sigev_notify = SIGEV_THREAD, .sigev_notify_function = notify, .sigev_value.sival_int = 1};
+        struct sigevent ev = {
+                .sigev_notify = SIGEV_THREAD, .sigev_notify_function = notify, .sigev_value.sival_int = 1};
         struct itimerspec its = {{0, 10000000}, {0, 10000000}};
 
         signal(SIGUSR1, on);

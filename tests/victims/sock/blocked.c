@@ -30,7 +30,8 @@ int main(void)
         tcp_pair(t);
         u = socket(AF_INET, SOCK_DGRAM, 0);
         CHECK(bind(u, (struct sockaddr *)&b, sizeof(b)) == 0 && getsockname(u, (struct sockaddr *)&b, &n) == 0);
-        pid_t pa = block_process(SYS_accept4, by_accept), pt = block_process(SYS_recvfrom, by_recv), pu = block_process(SYS_recvfrom, by_udp);
+        pid_t pa = block_process(SYS_accept4, by_accept), pt = block_process(SYS_recvfrom, by_recv),
+              pu = block_process(SYS_recvfrom, by_udp);
         victim_ready();
         victim_wait();
         int c = tcp_connect(&a), d = socket(AF_INET, SOCK_DGRAM, 0);

@@ -7,22 +7,35 @@ struct option {
 };
 
 static const struct option tcp_options[] = {
-        {"SO_KEEPALIVE", SOL_SOCKET, SO_KEEPALIVE, 1}, {"TCP_NODELAY", IPPROTO_TCP, TCP_NODELAY, 1},
-        {"TCP_KEEPIDLE", IPPROTO_TCP, TCP_KEEPIDLE, 77}, {"TCP_KEEPINTVL", IPPROTO_TCP, TCP_KEEPINTVL, 11},
-        {"TCP_KEEPCNT", IPPROTO_TCP, TCP_KEEPCNT, 4}, {"SO_OOBINLINE", SOL_SOCKET, SO_OOBINLINE, 1},
-        {"TCP_USER_TIMEOUT", IPPROTO_TCP, TCP_USER_TIMEOUT, 30000}, {"IP_TOS", IPPROTO_IP, IP_TOS, 0x10},
-        {"SO_PRIORITY", SOL_SOCKET, SO_PRIORITY, 3}, {"SO_REUSEADDR", SOL_SOCKET, SO_REUSEADDR, 1},
+        {"SO_KEEPALIVE", SOL_SOCKET, SO_KEEPALIVE, 1},
+        {"TCP_NODELAY", IPPROTO_TCP, TCP_NODELAY, 1},
+        {"TCP_KEEPIDLE", IPPROTO_TCP, TCP_KEEPIDLE, 77},
+        {"TCP_KEEPINTVL", IPPROTO_TCP, TCP_KEEPINTVL, 11},
+        {"TCP_KEEPCNT", IPPROTO_TCP, TCP_KEEPCNT, 4},
+        {"SO_OOBINLINE", SOL_SOCKET, SO_OOBINLINE, 1},
+        {"TCP_USER_TIMEOUT", IPPROTO_TCP, TCP_USER_TIMEOUT, 30000},
+        {"IP_TOS", IPPROTO_IP, IP_TOS, 0x10},
+        {"SO_PRIORITY", SOL_SOCKET, SO_PRIORITY, 3},
+        {"SO_REUSEADDR", SOL_SOCKET, SO_REUSEADDR, 1},
 };
 static const struct option listen_options[] = {
-        {"SO_REUSEADDR", SOL_SOCKET, SO_REUSEADDR, 1}, {"SO_REUSEPORT", SOL_SOCKET, SO_REUSEPORT, 1},
-        {"TCP_DEFER_ACCEPT", IPPROTO_TCP, TCP_DEFER_ACCEPT, 0}, {"SO_KEEPALIVE", SOL_SOCKET, SO_KEEPALIVE, 1},
+        {"SO_REUSEADDR", SOL_SOCKET, SO_REUSEADDR, 1},
+        {"SO_REUSEPORT", SOL_SOCKET, SO_REUSEPORT, 1},
+        {"TCP_DEFER_ACCEPT", IPPROTO_TCP, TCP_DEFER_ACCEPT, 0},
+        {"SO_KEEPALIVE", SOL_SOCKET, SO_KEEPALIVE, 1},
 };
 static const struct option udp_options[] = {
-        {"SO_BROADCAST", SOL_SOCKET, SO_BROADCAST, 1}, {"IP_TTL", IPPROTO_IP, IP_TTL, 33}, {"IP_PKTINFO", IPPROTO_IP, IP_PKTINFO, 1},
-        {"IP_RECVERR", IPPROTO_IP, IP_RECVERR, 1}, {"IP_MULTICAST_LOOP", IPPROTO_IP, IP_MULTICAST_LOOP, 0}, {"SO_TIMESTAMP", SOL_SOCKET, SO_TIMESTAMP, 1},
+        {"SO_BROADCAST", SOL_SOCKET, SO_BROADCAST, 1},
+        {"IP_TTL", IPPROTO_IP, IP_TTL, 33},
+        {"IP_PKTINFO", IPPROTO_IP, IP_PKTINFO, 1},
+        {"IP_RECVERR", IPPROTO_IP, IP_RECVERR, 1},
+        {"IP_MULTICAST_LOOP", IPPROTO_IP, IP_MULTICAST_LOOP, 0},
+        {"SO_TIMESTAMP", SOL_SOCKET, SO_TIMESTAMP, 1},
 };
 static const struct option unix_options[] = {
-        {"SO_PASSCRED", SOL_SOCKET, SO_PASSCRED, 1}, {"SO_RCVLOWAT", SOL_SOCKET, SO_RCVLOWAT, 9}, {"SO_PEEK_OFF", SOL_SOCKET, SO_PEEK_OFF, 0},
+        {"SO_PASSCRED", SOL_SOCKET, SO_PASSCRED, 1},
+        {"SO_RCVLOWAT", SOL_SOCKET, SO_RCVLOWAT, 9},
+        {"SO_PEEK_OFF", SOL_SOCKET, SO_PEEK_OFF, 0},
 };
 
 static int get(int fd, const struct option *o)
@@ -66,9 +79,11 @@ int main(void)
         SET(u, udp_options);
         CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, s) == 0);
         SET(s[0], unix_options);
-        CHECK(setsockopt(t[1], SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv)) == 0 && setsockopt(s[1], SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv)) == 0);
+        CHECK(setsockopt(t[1], SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv)) == 0 &&
+              setsockopt(s[1], SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv)) == 0);
         CHECK(setsockopt(t[1], SOL_SOCKET, SO_LINGER, &lg, sizeof(lg)) == 0);
-        CHECK(setsockopt(s[1], SOL_SOCKET, SO_SNDBUF, &buffer, sizeof(buffer)) == 0 && setsockopt(u, SOL_SOCKET, SO_RCVBUF, &buffer, sizeof(buffer)) == 0);
+        CHECK(setsockopt(s[1], SOL_SOCKET, SO_SNDBUF, &buffer, sizeof(buffer)) == 0 &&
+              setsockopt(u, SOL_SOCKET, SO_RCVBUF, &buffer, sizeof(buffer)) == 0);
         CHECK(six < 0 || setsockopt(six, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof(one)) == 0);
         victim_ready();
         victim_wait();
@@ -81,7 +96,8 @@ int main(void)
         CHECK(getsockopt(s[1], SOL_SOCKET, SO_SNDTIMEO, &now, &n) == 0 && now.tv_sec == 7);
         n = sizeof(lg2);
         CHECK(getsockopt(t[1], SOL_SOCKET, SO_LINGER, &lg2, &n) == 0 && lg2.l_onoff == 1 && lg2.l_linger == 13);
-        struct option sndbuf = {"SO_SNDBUF", SOL_SOCKET, SO_SNDBUF, 0}, rcvbuf = {"SO_RCVBUF", SOL_SOCKET, SO_RCVBUF, 0},
+        struct option sndbuf = {"SO_SNDBUF", SOL_SOCKET, SO_SNDBUF, 0},
+                      rcvbuf = {"SO_RCVBUF", SOL_SOCKET, SO_RCVBUF, 0},
                       v6only = {"IPV6_V6ONLY", IPPROTO_IPV6, IPV6_V6ONLY, 0};
         CHECK(get(s[1], &sndbuf) == 100000 && get(u, &rcvbuf) == 100000);
         CHECK(six < 0 || get(six, &v6only) == 1);

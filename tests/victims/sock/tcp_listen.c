@@ -8,7 +8,8 @@ int main(void)
         struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
         socklen_t n = sizeof(peer), n6 = sizeof(six);
         int l = tcp_listen(&a, 16), lw = tcp_listen(&w, 4), l6 = socket(AF_INET6, SOCK_STREAM, 0), c[4];
-        int have6 = bind(l6, (struct sockaddr *)&six, sizeof(six)) == 0 && listen(l6, 4) == 0 && getsockname(l6, (struct sockaddr *)&six, &n6) == 0;
+        int have6 = bind(l6, (struct sockaddr *)&six, sizeof(six)) == 0 && listen(l6, 4) == 0 &&
+                    getsockname(l6, (struct sockaddr *)&six, &n6) == 0;
 
         for (int i = 0; i < 4; i++)
                 c[i] = tcp_connect(&a);
@@ -32,7 +33,8 @@ int main(void)
         expect(s[1], "one, closed");
         expect(s[1], "");
         n = sizeof(me);
-        CHECK(getsockname(c[3], (struct sockaddr *)&me, &n) == 0 && getpeername(s[3], (struct sockaddr *)&peer, &n) == 0 && me.sin_port == peer.sin_port);
+        CHECK(getsockname(c[3], (struct sockaddr *)&me, &n) == 0 &&
+              getpeername(s[3], (struct sockaddr *)&peer, &n) == 0 && me.sin_port == peer.sin_port);
         say(s[2], "hello");
         expect(c[2], "hello");
         say(c[3], "hi");

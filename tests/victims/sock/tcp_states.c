@@ -3,7 +3,8 @@
 
 int main(void)
 {
-        int w[2], r[2], gone[2], six[2] = {-1, -1}, fresh = socket(AF_INET, SOCK_STREAM, 0), bound = socket(AF_INET, SOCK_STREAM, 0);
+        int w[2], r[2], gone[2], six[2] = {-1, -1}, fresh = socket(AF_INET, SOCK_STREAM, 0),
+                                 bound = socket(AF_INET, SOCK_STREAM, 0);
         struct sockaddr_in a = LOOPBACK, now;
         struct sockaddr_in6 b = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
         socklen_t n = sizeof(a), n6 = sizeof(b);
@@ -13,7 +14,8 @@ int main(void)
         tcp_pair(r);
         tcp_pair(gone);
         int l6 = socket(AF_INET6, SOCK_STREAM, 0);
-        if (bind(l6, (struct sockaddr *)&b, sizeof(b)) == 0 && listen(l6, 1) == 0 && getsockname(l6, (struct sockaddr *)&b, &n6) == 0) {
+        if (bind(l6, (struct sockaddr *)&b, sizeof(b)) == 0 && listen(l6, 1) == 0 &&
+            getsockname(l6, (struct sockaddr *)&b, &n6) == 0) {
                 six[0] = socket(AF_INET6, SOCK_STREAM, 0);
                 CHECK(connect(six[0], (struct sockaddr *)&b, sizeof(b)) == 0 && (six[1] = accept(l6, NULL, NULL)) >= 0);
                 say(six[0], "six");
@@ -40,7 +42,8 @@ int main(void)
         expect(gone[1], "");
         close(w[1]);
         expect(w[0], "");
-        CHECK(getsockname(bound, (struct sockaddr *)&now, &n) == 0 && now.sin_port == a.sin_port && listen(bound, 2) == 0);
+        CHECK(getsockname(bound, (struct sockaddr *)&now, &n) == 0 && now.sin_port == a.sin_port &&
+              listen(bound, 2) == 0);
         CHECK(connect(fresh, (struct sockaddr *)&a, sizeof(a)) == 0);
         int s = accept(bound, NULL, NULL);
         say(fresh, "fresh");

@@ -32,6 +32,7 @@ int main(void)
         CHECK(recvmsg(s[1], &m, 0) == 3 && (h = CMSG_FIRSTHDR(&m)) != NULL);
         memcpy(&cred, CMSG_DATA(h), sizeof(cred));
         CHECK(cred.pid == getpid());
-        CHECK(getsockopt(pair[0], SOL_SOCKET, SO_PEERCRED, &cred, &n) == 0 && cred.uid == getuid() && cred.pid == getpid());
+        CHECK(getsockopt(pair[0], SOL_SOCKET, SO_PEERCRED, &cred, &n) == 0 && cred.uid == getuid() &&
+              cred.pid == getpid());
         victim_pass();
 }

@@ -5,11 +5,13 @@ int main(void)
 {
         struct sockaddr_un a, b, from;
         socklen_t an = unix_name(&a, "sink", 5), bn = unix_name(&b, "\0sender", 7), n = sizeof(from);
-        int sink = socket(AF_UNIX, SOCK_DGRAM, 0), named = socket(AF_UNIX, SOCK_DGRAM, 0), anon = socket(AF_UNIX, SOCK_DGRAM, 0), seq[2], dg[2];
+        int sink = socket(AF_UNIX, SOCK_DGRAM, 0), named = socket(AF_UNIX, SOCK_DGRAM, 0),
+            anon = socket(AF_UNIX, SOCK_DGRAM, 0), seq[2], dg[2];
         char buf[64];
 
         CHECK(bind(sink, (struct sockaddr *)&a, an) == 0 && bind(named, (struct sockaddr *)&b, bn) == 0);
-        CHECK(sendto(named, "one", 3, 0, (struct sockaddr *)&a, an) == 3 && connect(anon, (struct sockaddr *)&a, an) == 0);
+        CHECK(sendto(named, "one", 3, 0, (struct sockaddr *)&a, an) == 3 &&
+              connect(anon, (struct sockaddr *)&a, an) == 0);
         say(anon, "second");
         CHECK(send(anon, "", 0, 0) == 0 && sendto(named, "four", 4, 0, (struct sockaddr *)&a, an) == 4);
         CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, seq) == 0 && socketpair(AF_UNIX, SOCK_DGRAM, 0, dg) == 0);

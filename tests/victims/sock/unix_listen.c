@@ -23,15 +23,17 @@ static int client(int type, const char *name, size_t n)
 
 int main(void)
 {
-        int path = listener(SOCK_STREAM, "path", 5, 10), abs = listener(SOCK_STREAM, "\0abstract", 9, 10), seq = listener(SOCK_SEQPACKET, "seq", 4, 3),
-            gone = listener(SOCK_STREAM, "gone", 5, 3);
-        int c1 = client(SOCK_STREAM, "path", 5), c2 = client(SOCK_STREAM, "path", 5), c3 = client(SOCK_STREAM, "path", 5);
+        int path = listener(SOCK_STREAM, "path", 5, 10), abs = listener(SOCK_STREAM, "\0abstract", 9, 10),
+            seq = listener(SOCK_SEQPACKET, "seq", 4, 3), gone = listener(SOCK_STREAM, "gone", 5, 3);
+        int c1 = client(SOCK_STREAM, "path", 5), c2 = client(SOCK_STREAM, "path", 5),
+            c3 = client(SOCK_STREAM, "path", 5);
 #ifdef PENDING_DATA
         say(c1, "from c1");
         say(c2, "closed already");
         close(c2);
 #endif
-        int ca = client(SOCK_STREAM, "\0abstract", 9), cs = client(SOCK_SEQPACKET, "seq", 4), cg = client(SOCK_STREAM, "gone", 5);
+        int ca = client(SOCK_STREAM, "\0abstract", 9), cs = client(SOCK_SEQPACKET, "seq", 4),
+            cg = client(SOCK_STREAM, "gone", 5);
 #ifdef PENDING_DATA
         say(ca, "abstract");
         say(cs, "s1");

@@ -7,7 +7,8 @@ int main(void)
         int s[2], p[2], inner[2], dg[2], fds[8];
         char buf[16] = {0};
 
-        CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, s) == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, inner) == 0 && pipe(p) == 0);
+        CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, s) == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, inner) == 0 &&
+              pipe(p) == 0);
         CHECK(socketpair(AF_UNIX, SOCK_DGRAM, 0, dg) == 0);
         int f = open("f", O_RDWR | O_CREAT, 0600);
         CHECK(write(f, "0123456789", 10) == 10 && lseek(f, 3, SEEK_SET) == 3 && write(p[1], "in pipe", 7) == 7);
@@ -25,7 +26,8 @@ int main(void)
         struct sockaddr_un a;
         socklen_t n = unix_name(&a, "\0rights", 7);
         int l = socket(AF_UNIX, SOCK_STREAM, 0), c = socket(AF_UNIX, SOCK_STREAM, 0), q[2];
-        CHECK(pipe(q) == 0 && bind(l, (struct sockaddr *)&a, n) == 0 && listen(l, 1) == 0 && connect(c, (struct sockaddr *)&a, n) == 0);
+        CHECK(pipe(q) == 0 && bind(l, (struct sockaddr *)&a, n) == 0 && listen(l, 1) == 0 &&
+              connect(c, (struct sockaddr *)&a, n) == 0);
 #ifdef PENDING_DATA
         send_fds(c, &q[1], 1, "pending");
         close(q[1]);

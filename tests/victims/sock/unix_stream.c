@@ -27,7 +27,8 @@ int main(void)
         close(reset[0]); /* with data unread: ECONNRESET for the other */
         victim_ready();
         victim_wait();
-        CHECK(recv(a[1], back, sizeof(back), MSG_WAITALL) == (ssize_t)sizeof(back) && memcmp(big, back, sizeof(big)) == 0);
+        CHECK(recv(a[1], back, sizeof(back), MSG_WAITALL) == (ssize_t)sizeof(back) &&
+              memcmp(big, back, sizeof(big)) == 0);
         expect(a[0], "back");
         ssize_t got = 0;
         while ((n = recv(full[1], back, 1000, MSG_DONTWAIT)) > 0)

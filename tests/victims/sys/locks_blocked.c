@@ -24,12 +24,14 @@ static int by_ofd(void)
 
 int main(void)
 {
-        int a = open("a", O_RDWR | O_CREAT, 0600), b = open("b", O_RDWR | O_CREAT, 0600), c = open("c", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+        int a = open("a", O_RDWR | O_CREAT, 0600), b = open("b", O_RDWR | O_CREAT, 0600),
+            c = open("c", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
         struct flock l = {.l_type = F_WRLCK}, part = {.l_type = F_WRLCK, .l_start = 12, .l_len = 9};
 
         CHECK(flock(a, LOCK_EX) == 0 && fcntl(b, F_SETLK, &part) == 0 && fcntl(c, F_OFD_SETLK, &l) == 0);
         /* The children share the descriptions of a and c but open the files anew. */
-        pid_t k1 = block_process(SYS_flock, by_flock), k2 = block_process(SYS_fcntl, by_posix), k3 = block_process(SYS_fcntl, by_ofd);
+        pid_t k1 = block_process(SYS_flock, by_flock), k2 = block_process(SYS_fcntl, by_posix),
+              k3 = block_process(SYS_fcntl, by_ofd);
         victim_ready();
         victim_wait();
         usleep(20000);

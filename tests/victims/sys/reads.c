@@ -59,7 +59,8 @@ int main(void)
         };
         char buf[4096];
 
-        CHECK(pipe(p) == 0 && pipe(full) == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, s) == 0 && socketpair(AF_UNIX, SOCK_DGRAM, 0, v) == 0);
+        CHECK(pipe(p) == 0 && pipe(full) == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, s) == 0 &&
+              socketpair(AF_UNIX, SOCK_DGRAM, 0, v) == 0);
         l = socket(AF_UNIX, SOCK_STREAM, 0);
         ev = eventfd(0, 0);
         CHECK(bind(l, (struct sockaddr *)&name, sizeof(sa_family_t) + 8) == 0 && listen(l, 1) == 0);

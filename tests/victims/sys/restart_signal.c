@@ -39,7 +39,8 @@ static int sleeper(void)
 int main(void)
 {
         CHECK(pipe(p) == 0 && pipe(q) == 0);
-        pid_t a = block_process(SYS_read, interrupted), b = block_process(SYS_read, restarted), c = block_process(SYS_clock_nanosleep, sleeper);
+        pid_t a = block_process(SYS_read, interrupted), b = block_process(SYS_read, restarted),
+              c = block_process(SYS_clock_nanosleep, sleeper);
         victim_ready();
         victim_wait();
         usleep(10000);

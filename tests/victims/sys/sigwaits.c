@@ -53,7 +53,9 @@ static int by_timedwait(void)
         sigaddset(&set, SIGUSR1);
         sigprocmask(SIG_BLOCK, &set, NULL);
         int r = sigtimedwait(&set, NULL, &ts);
-        return r == -1 && errno == EAGAIN && clock_now(CLOCK_MONOTONIC) - begin >= 0.69 ? 3 : r == -1 && errno == EINTR ? 5 : 1;
+        return r == -1 && errno == EAGAIN && clock_now(CLOCK_MONOTONIC) - begin >= 0.69 ? 3
+               : r == -1 && errno == EINTR                                              ? 5
+                                                                                        : 1;
 }
 
 int main(void)
