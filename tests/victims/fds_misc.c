@@ -56,7 +56,8 @@ int main(void)
         CHECK(del >= 0 && write(del, "deleted content", 15) == 15 && lseek(del, 3, SEEK_SET) == 3 && unlink(name) == 0);
         int app = open("app", O_WRONLY | O_CREAT | O_APPEND, 0600), app2 = dup(app);
         CHECK(write(app, "x", 1) == 1);
-        int dir = open(".", O_RDONLY | O_DIRECTORY), null = open("/dev/null", O_RDWR), rnd = open("/dev/urandom", O_RDONLY);
+        int dir = open(".", O_RDONLY | O_DIRECTORY), null = open("/dev/null", O_RDWR),
+            rnd = open("/dev/urandom", O_RDONLY);
         int path = open("app", O_PATH);
         int lock = open("lock", O_RDWR | O_CREAT, 0600);
         CHECK(flock(lock, LOCK_SH) == 0);
@@ -74,7 +75,8 @@ int main(void)
         CHECK(read(e, &v, 8) == 8 && v == 77);
         CHECK(write(e, &v, 8) == 8);
         CHECK(read(400, &v, 8) == 8 && v == 1 && read(d2, &v, 8) == 8);
-        CHECK(timerfd_gettime(t, &cur) == 0 && cur.it_value.tv_sec > 3500 && cur.it_value.tv_sec <= 3600 && cur.it_interval.tv_sec == 5);
+        CHECK(timerfd_gettime(t, &cur) == 0 && cur.it_value.tv_sec > 3500 && cur.it_value.tv_sec <= 3600 &&
+              cur.it_interval.tv_sec == 5);
         CHECK(read(t2, &v, 8) == 8 && v == 1);
         struct epoll_event got[4];
         CHECK(epoll_wait(ep2, got, 4, 0) == 1 && got[0].data.u64 == 6);

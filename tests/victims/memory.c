@@ -34,10 +34,12 @@ int main(void)
         char *none = mmap(NULL, MB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         char *wipe = mmap(NULL, MB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         char *drop = mmap(NULL, MB, PROT_READ | PROT_WRITE, MAP_ANONYMOUS | MAP_DROPPABLE, -1, 0);
-        char *sparse = mmap(NULL, 1UL << 34, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        char *sparse =
+                mmap(NULL, 1UL << 34, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         char *hole = mmap(NULL, 3 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         char *executable = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        CHECK(shared != MAP_FAILED && private != MAP_FAILED && anon != MAP_FAILED && both != MAP_FAILED && sparse != MAP_FAILED);
+        CHECK(shared != MAP_FAILED && private != MAP_FAILED && anon != MAP_FAILED && both != MAP_FAILED &&
+              sparse != MAP_FAILED);
         CHECK(munmap(hole + 4096, 4096) == 0);
         memset(private + 2 * MB, 'p', MB);
         private[5] = 'q';
@@ -51,15 +53,18 @@ int main(void)
         sparse[0] = sparse[(1UL << 33)] = sparse[(1UL << 34) - 1] = 1;
         hole[0] = hole[2 * 4096] = 'h';
         memcpy(executable, "\xb8\x2a\x00\x00\x00\xc3", 6);
-        CHECK(mprotect(ro, MB, PROT_READ) == 0 && mprotect(none, MB, PROT_NONE) == 0 && madvise(wipe, MB, MADV_WIPEONFORK) == 0);
+        CHECK(mprotect(ro, MB, PROT_READ) == 0 && mprotect(none, MB, PROT_NONE) == 0 &&
+              madvise(wipe, MB, MADV_WIPEONFORK) == 0);
         bss[3 * MB] = 'b';
         char *heap = sbrk(3 * MB);
         memset(heap, 'k', 3 * MB);
         void *end = sbrk(0);
         victim_ready();
         victim_wait();
-        CHECK(strcmp(text, "constant") == 0 && memcmp(private + 8192, "file data", 9) == 0 && memcmp(shared + 8192, "file data", 9) == 0);
-        CHECK(private[2 * MB] == 'p' && private[3 * MB - 1] == 'p' && private[3 * MB] == 0 && private[5] == 'q' && shared[5] == 0);
+        CHECK(strcmp(text, "constant") == 0 && memcmp(private + 8192, "file data", 9) == 0 &&
+              memcmp(shared + 8192, "file data", 9) == 0);
+        CHECK(private[2 * MB] == 'p' && private[3 * MB - 1] == 'p' && private[3 * MB] == 0 && private[5] == 'q' &&
+              shared[5] == 0);
         for (int i = 0; i < 16 * MB; i += 4096)
                 CHECK(anon[i] == (i >= 4 * MB && i < 5 * MB ? 0 : (char)(i / 4096)));
         CHECK(both[0] == 's' && both[MB - 1] == 's' && both[MB] == 0);

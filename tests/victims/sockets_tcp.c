@@ -14,7 +14,8 @@ int main(void)
         int l = socket(AF_INET, SOCK_STREAM, 0), c[3], s[3], one = 1;
         static char big[BIG], got[BIG];
 
-        CHECK(bind(l, (struct sockaddr *)&a, sizeof(a)) == 0 && listen(l, 7) == 0 && getsockname(l, (struct sockaddr *)&a, &n) == 0);
+        CHECK(bind(l, (struct sockaddr *)&a, sizeof(a)) == 0 && listen(l, 7) == 0 &&
+              getsockname(l, (struct sockaddr *)&a, &n) == 0);
         for (int i = 0; i < 3; i++) {
                 c[i] = socket(AF_INET, SOCK_STREAM, 0);
                 CHECK(connect(c[i], (struct sockaddr *)&a, sizeof(a)) == 0);

@@ -13,7 +13,9 @@ static int listener(const char *name, size_t n)
         int fd = socket(AF_UNIX, SOCK_STREAM, 0);
 
         memcpy(a.sun_path, name, n);
-        CHECK(fd >= 0 && bind(fd, (struct sockaddr *)&a, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n)) == 0 && listen(fd, 5) == 0);
+        CHECK(fd >= 0 &&
+              bind(fd, (struct sockaddr *)&a, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n)) == 0 &&
+              listen(fd, 5) == 0);
         return fd;
 }
 
@@ -77,7 +79,8 @@ int main(void)
         send_fd(flight[0], p[0]);
         close(p[0]);
         int l = listener("sock", 5), la = listener("\0abs", 4);
-        int c1 = client("sock", 5), a1 = accept(l, NULL, NULL), c2 = client("sock", 5), ca = client("\0abs", 4), aa = accept(la, NULL, NULL);
+        int c1 = client("sock", 5), a1 = accept(l, NULL, NULL), c2 = client("sock", 5), ca = client("\0abs", 4),
+            aa = accept(la, NULL, NULL);
         CHECK(a1 >= 0 && aa >= 0 && send(c1, "c1", 2, 0) == 2 && send(aa, "aa", 2, 0) == 2);
         victim_ready();
         victim_wait();

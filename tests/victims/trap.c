@@ -48,7 +48,8 @@ static void *reader(void *arg)
 
 int main(void)
 {
-        unsigned char *a = area(4 * MB, 1), *b = area(4 * MB, 2), *c = area(4 * MB, 3), *d = area(4 * MB, 4), *e = area(4 * MB, 5);
+        unsigned char *a = area(4 * MB, 1), *b = area(4 * MB, 2), *c = area(4 * MB, 3), *d = area(4 * MB, 4),
+                      *e = area(4 * MB, 5);
         unsigned char *f = area(8 * MB, 6), *g = area(4 * MB, 7), *h = area(4 * MB, 8);
         pthread_t t;
 
