@@ -81,7 +81,7 @@ TEST(descriptors_may_swap_places)
         struct cop_child_fd fds[] = {{a[1], b[1]}, {b[1], a[1]}};
         char script[100], c = 0;
         snprintf(script, sizeof(script), "printf A >&%d; printf B >&%d", b[1], a[1]);
-        _cleanup_free_ char *out = shell((struct cop_child_spec){.fds = fds, .fd_count = 2}, script, &status);
+        free(shell((struct cop_child_spec){.fds = fds, .fd_count = 2}, script, &status));
         ASSERT_EQ(read(a[0], &c, 1), 1);
         ASSERT_EQ(c, 'A');
         ASSERT_EQ(read(b[0], &c, 1), 1);
