@@ -18,7 +18,8 @@ enum cop_wire_type {
         COP_WIRE_REPLY = 1,
 
         /* -- coppiced -> keeper ------------------------------------------------------------------------------------ */
-        COP_WIRE_HELLO, /* VERSION, optional: another than the keeper's is refused with unsupported.  reply: VERSION, ID, STATE ("new", "running", "ended"), INIT_PID (host pid), REASON */
+        COP_WIRE_HELLO, /* VERSION, optional: another than the keeper's is refused with unsupported.
+                           reply: VERSION, ID, STATE ("new", "running", "ended"), INIT_PID (host pid), REASON */
         COP_WIRE_START, /* the whole sandbox: LOWER+, UPPER, IPC, LOGS, HOSTNAME, UID_BASE, DEFAULT_UID, DEFAULT_GID, CGROUP,
                            CWD (the default folder inside), and as limits MEMORY_MAX, CPU_MILLI, PIDS_MAX (0 or absent =
                            none) and NOFILE.  reply: INIT_PID, DURATION (µs) */
@@ -195,15 +196,19 @@ struct cop_wire_entry {
  *      ipc/      copy of the folder that is /run/coppice inside, without its sockets
  *      keep      the keeper's own state: its commands (key, pid, status, counts), as messages of base/msg.h
  *
- * FREEZE writes all of it into NODE and syncs it before it answers (but see COP_NODE_LAZY); `keep` comes last.  Files are captured while the tree stands still, so memory
- * and files are of one instant: a first pass runs before the stop, the pass during it takes only what has changed since.  A file
- * that is unchanged since PARENT becomes a hard link into PARENT's layer (both are immutable), else it is cloned (FICLONE)
- * or copied.  PARENT: folder of the node that this sandbox was thawed from or last frozen to; also the freezer's parent image.
+ * FREEZE writes all of it into NODE and syncs it before it answers (but see COP_NODE_LAZY); `keep` comes last.  Files are captured
+ * while the tree stands still, so memory and files are of one instant: a first pass runs before the stop, the pass during it takes
+ * only what has changed since.  A file that is unchanged since PARENT becomes a hard link into PARENT's layer (both are
+ * immutable), else it is cloned (FICLONE) or copied.  PARENT: folder of the node that this sandbox was thawed from or last frozen to;
+ * also the freezer's parent image.  A client that is replaced before the stop gets an error (cancelled), and no node is made.
  *
- * FLAGS of FREEZE: COP_NODE_END (suspend): the tree ends and the upper directory itself is moved to layer/, then the keeper ends as
- * after STOP; on failure everything runs on, or, when it came after the tree's end, the sandbox ends with its files in place.
- * COP_NODE_FILES: no mem/.  COP_NODE_LAZY (not with END): the answer does not wait for the disk; a file `synced` in the node says later
- * that all of it is there.  A node without it is good until the machine stops: the daemon must drop it when the machine was started anew.
+ * FLAGS of FREEZE:
+ *      COP_NODE_END    suspend: the tree ends and the upper directory itself is moved to layer/, then the keeper ends as after
+ *                      STOP.  On failure everything runs on, or, when it came after the tree's end, the sandbox ends
+ *                      with its files in place
+ *      COP_NODE_FILES  no mem/
+ *      COP_NODE_LAZY   not with END: the answer does not wait for the disk; a file `synced` in the node says later that all of it is
+ *                      there.  Without it a node is good until the machine stops: after a boot the daemon must drop it
  *
  * START with THAW: lower layers, upper, ipc and logs are those of the new sandbox (NODE/layer is among LOWER; the daemon has
  * copied nothing); the keeper fills IPC from the node's ipc/, makes the namespaces, thaws the tree into them with the same pids
