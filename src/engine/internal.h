@@ -43,7 +43,8 @@ enum cop_checkpoints {
 };
 
 /* What happens to a sandbox by itself (policy.c); the row holds only what was asked for. */
-#define COP_CHECKPOINTS_DEFAULT COP_CHECKPOINTS_AFTER_CELL
+/* Off: under load a keeper has died while a node was made and a kernel was started, and the session with it. */
+#define COP_CHECKPOINTS_DEFAULT COP_CHECKPOINTS_OFF
 
 struct cop_policy {
         usec_t idle; /* 0 = never */
