@@ -69,7 +69,8 @@ const struct cop_verb cop_verb_fork = {
         .name = "fork",
         .args = "SANDBOX",
         .summary = "make live copies, variables and processes included",
-        .notes = "Prints the id of each copy. Copies and source share nothing once they write. The status is 1 when a copy failed;\n"
+        .notes = "Prints the id of each copy. Copies and source share nothing once they write. The status is 1 when a "
+                 "copy failed;\n"
                  "the others are there all the same.",
         .examples = "coppice fork demo\n"
                     "coppice fork demo -n 3 --label search=tot --name try\n"

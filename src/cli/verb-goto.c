@@ -32,7 +32,8 @@ const struct cop_verb cop_verb_goto = {
         .name = "goto",
         .args = "SANDBOX NODE",
         .summary = "bring memory and files to a saved state, in place",
-        .notes = "NODE is an id (nd_…) from coppice log, or the name of a snapshot. What the sandbox has now is given up, unless\n"
+        .notes = "NODE is an id (nd_…) from coppice log, or the name of a snapshot. What the sandbox has now is given "
+                 "up, unless\n"
                  "it was saved: coppice snapshot SANDBOX does that.",
         .examples = "coppice goto demo clean-data\n"
                     "coppice goto demo nd_4f7k2m9x1q",

@@ -20,8 +20,8 @@
 #include "verbs.h"
 
 #define ANCESTORS_MAX 100 /* states of other sandboxes that are shown as where this one comes from */
-#define CODE_MAX      40
-#define PREFIX_MAX    4096
+#define CODE_MAX 40
+#define PREFIX_MAX 4096
 
 static struct {
         bool json;
@@ -87,10 +87,12 @@ static void print_node(const struct tree *t, json_t *node)
                 printf(" of %s", cop_member(node, "sandbox_id", ""));
         printf("  %s ago", cop_age(cop_member(node, "created_at", NULL), age, sizeof(age)));
         if (strcmp(cop_member(node, "kind", "memory"), "memory") == 0)
-                printf("  memory %s,", cop_format_size((uint64_t)json_integer_value(json_object_get(node, "memory_bytes")), size));
+                printf("  memory %s,",
+                       cop_format_size((uint64_t)json_integer_value(json_object_get(node, "memory_bytes")), size));
         else
                 printf("  no memory,");
-        printf(" files %s, pause %.0f ms", cop_format_size((uint64_t)json_integer_value(json_object_get(node, "file_bytes")), size),
+        printf(" files %s, pause %.0f ms",
+               cop_format_size((uint64_t)json_integer_value(json_object_get(node, "file_bytes")), size),
                json_number_value(json_object_get(node, "pause_ms")));
         describe_cell(t, node, cell, sizeof(cell));
         if (cell[0]) {
@@ -226,7 +228,8 @@ const struct cop_verb cop_verb_log = {
         .name = "log",
         .args = "SANDBOX",
         .summary = "show the tree of saved states of a sandbox",
-        .notes = "Each line: id, why it was saved and its name, age, what it cost (memory and files written, how long the sandbox\n"
+        .notes = "Each line: id, why it was saved and its name, age, what it cost (memory and files written, how long "
+                 "the sandbox\n"
                  "stood still), and the last cell before it. The head is the state that the sandbox stands on.",
         .examples = "coppice log demo\n"
                     "coppice log demo --json | jq -r '.nodes[].id'\n"

@@ -21,7 +21,8 @@ static struct {
 static const struct cop_option options[] = {
         {"name", 'n', COP_OPTION_STRING, &opt.name, "NAME", "a name, unique among live sandboxes"},
         {"image", 'i', COP_OPTION_STRING, &opt.image, "IMAGE", "image id or name (code-interpreter)"},
-        {"from", 'f', COP_OPTION_STRING, &opt.from, "SNAPSHOT", "start from a saved state, with its variables and processes"},
+        {"from", 'f', COP_OPTION_STRING, &opt.from, "SNAPSHOT",
+         "start from a saved state, with its variables and processes"},
         {"env", 'e', COP_OPTION_LIST, &opt.env, "K=V", "environment of kernels and commands; may be repeated"},
         {"label", 'l', COP_OPTION_LIST, &opt.labels, "K=V",
          "label, to find it with coppice ls --label; may be repeated"},

@@ -34,8 +34,10 @@ const struct cop_verb cop_verb_resume = {
         .name = "resume",
         .args = "SANDBOX",
         .summary = "wake a suspended sandbox",
-        .notes = "When its memory cannot be restored (another CPU or kernel, a damaged image) it is started from the files of the\n"
-                 "same instant; the reason is told here, in memoryRestored and resumeReason of --json, and by the next cell.",
+        .notes = "When its memory cannot be restored (another CPU or kernel, a damaged image) it is started from the "
+                 "files of the\n"
+                 "same instant; the reason is told here, in memoryRestored and resumeReason of --json, and by the next "
+                 "cell.",
         .examples = "coppice resume demo\n"
                     "coppice resume demo --require-memory\n"
                     "coppice resume demo --json | jq .memoryRestored",

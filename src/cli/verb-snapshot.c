@@ -22,7 +22,8 @@ static struct {
 
 static const struct cop_option make_options[] = {
         {"name", 'n', COP_OPTION_STRING, &opt.name, "NAME", "a name, unique among snapshots"},
-        {"kind", 'k', COP_OPTION_STRING, &opt.kind, "KIND", "memory: files, variables and processes (default); filesystem: files"},
+        {"kind", 'k', COP_OPTION_STRING, &opt.kind, "KIND",
+         "memory: files, variables and processes (default); filesystem: files"},
         OPTION_JSON,
         {0},
 };

@@ -47,8 +47,10 @@ const struct cop_verb cop_verb_suspend = {
         .name = "suspend",
         .args = "SANDBOX…",
         .summary = "put processes and memory to disk until something needs them",
-        .notes = "A suspended sandbox has no processes and uses no memory. Any verb that needs it wakes it, with its variables,\n"
-                 "processes and listening ports; coppice ls, info, logs and log leave it asleep. Running cells are waited for.",
+        .notes = "A suspended sandbox has no processes and uses no memory. Any verb that needs it wakes it, with its "
+                 "variables,\n"
+                 "processes and listening ports; coppice ls, info, logs and log leave it asleep. Running cells are "
+                 "waited for.",
         .examples = "coppice suspend demo\n"
                     "coppice run demo 'x'    # wakes it",
         .options = options,

@@ -36,7 +36,8 @@ const struct cop_verb cop_verb_undo = {
         .name = "undo",
         .args = "SANDBOX [N]",
         .summary = "bring memory and files back to before the last cell, or the last N cells",
-        .notes = "Goes back to the newest saved state from before those cells: files that were deleted come back, new ones go.\n"
+        .notes = "Goes back to the newest saved state from before those cells: files that were deleted come back, new "
+                 "ones go.\n"
                  "coppice log SANDBOX shows the states there are; coppice goto reaches any of them.",
         .examples = "coppice undo demo\n"
                     "coppice undo demo 3",

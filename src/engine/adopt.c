@@ -202,7 +202,8 @@ static void on_hello(struct cop_msg *reply, const struct cop_error *err, void *u
                 return;
         bool usable = !err && cop_msg_get_str(reply, COP_TAG_STATE, 0, &state) >= 0;
         if (usable && cop_msg_u64_or(reply, COP_TAG_VERSION, 0) != COP_WIRE_VERSION) {
-                cop_log_error("sandbox %s: its keeper is of another version of Coppice and cannot be talked to", sb->id);
+                cop_log_error("sandbox %s: its keeper is of another version of Coppice and cannot be talked to",
+                              sb->id);
                 usable = false;
         }
         if (strcmp(sb->row->state, "suspending") == 0 && (!usable || strcmp(state, "running") != 0)) {

@@ -14,8 +14,8 @@
 
 static json_t *error_view(const struct cop_error *err)
 {
-        return json_pack("{s:b, s:s, s:s, s:b}", "error", 1, "code", cop_err_code_name(err->code), "message", err->message, "retryable",
-                         cop_err_code_retryable(err->code));
+        return json_pack("{s:b, s:s, s:s, s:b}", "error", 1, "code", cop_err_code_name(err->code), "message",
+                         err->message, "retryable", cop_err_code_retryable(err->code));
 }
 
 /* -- snapshot ---------------------------------------------------------------------------------------------------------------- */
@@ -44,7 +44,8 @@ static void begin_snapshot(struct cop_sandbox *sb, const struct cop_error *err, 
         if (!sb) {
                 cop_op_done(s->op, NULL, err);
         } else {
-                const struct cop_node_params p = {.reason = COP_NODE_SNAPSHOT, .files_only = s->files_only, .name = s->name};
+                const struct cop_node_params p = {
+                        .reason = COP_NODE_SNAPSHOT, .files_only = s->files_only, .name = s->name};
                 cop_node_make(sb, &p, on_snapshot, s->op);
         }
         snapshot_free(s);
@@ -57,7 +58,8 @@ static int check_name(struct cop_engine *e, const char *name, struct cop_error *
         if (!name)
                 return 0;
         if (!cop_name_valid(name) || strncmp(name, "nd_", 3) == 0)
-                return cop_error_set(err, EINVAL, COP_ERR_bad_request, "field \"name\": expected 1-63 of letters, digits, . _ -");
+                return cop_error_set(err, EINVAL, COP_ERR_bad_request,
+                                     "field \"name\": expected 1-63 of letters, digits, . _ -");
         if (cop_store_node_get(e->store, name, &row, NULL) == 0)
                 return cop_error_set(err, EEXIST, COP_ERR_name_taken,
                                      "a snapshot is already named \"%s\"; choose another name or remove it", name);
@@ -95,10 +97,10 @@ void cop_sandbox_snapshot(struct cop_engine *e, const char *ref, const char *nam
 struct branching {
         struct cop_engine *engine;
         struct cop_op *op;
-        json_t *params;          /* owned: labels, metadata, ttl_seconds, name */
+        json_t *params; /* owned: labels, metadata, ttl_seconds, name */
         unsigned count, open;
-        json_t *sandboxes;       /* owned array: a Sandbox or an error each */
-        json_t *node;            /* owned view */
+        json_t *sandboxes; /* owned array: a Sandbox or an error each */
+        json_t *node;      /* owned view */
         char node_id[COP_ID_MAX];
 };
 
@@ -136,7 +138,9 @@ static void make_children(struct branching *b)
                 char numbered[80];
                 snprintf(numbered, sizeof(numbered), "%.60s-%u", name ? name : "", i + 1);
                 const struct cop_sandbox_params p = {
-                        .name = !name ? NULL : b->count == 1 ? name : numbered,
+                        .name = !name           ? NULL
+                                : b->count == 1 ? name
+                                                : numbered,
                         .node = b->node_id,
                         .labels = json_object_get(b->params, "labels"),
                         .metadata = json_object_get(b->params, "metadata"),
@@ -177,14 +181,16 @@ static void begin_fork(struct cop_sandbox *sb, const struct cop_error *err, void
         cop_node_make(sb, &p, on_fork_node, userdata);
 }
 
-static struct branching *branching_new(struct cop_engine *e, json_t *params, unsigned count, struct cop_op_to to, struct cop_op **ret_op)
+static struct branching *branching_new(struct cop_engine *e, json_t *params, unsigned count, struct cop_op_to to,
+                                       struct cop_op **ret_op)
 {
         struct cop_error err;
 
         if (ret_op)
                 *ret_op = NULL;
         if (count < 1 || count > FORK_MAX) {
-                cop_error_set(&err, EINVAL, COP_ERR_bad_request, "field \"count\": expected a whole number from 1 to %d", FORK_MAX);
+                cop_error_set(&err, EINVAL, COP_ERR_bad_request,
+                              "field \"count\": expected a whole number from 1 to %d", FORK_MAX);
                 cop_answer(to, NULL, &err);
                 return NULL;
         }
@@ -202,7 +208,8 @@ static struct branching *branching_new(struct cop_engine *e, json_t *params, uns
         return b;
 }
 
-void cop_sandbox_fork(struct cop_engine *e, const char *ref, json_t *params, unsigned count, struct cop_op_to to, struct cop_op **ret_op)
+void cop_sandbox_fork(struct cop_engine *e, const char *ref, json_t *params, unsigned count, struct cop_op_to to,
+                      struct cop_op **ret_op)
 {
         struct branching *b = branching_new(e, params, count, to, ret_op);
 
@@ -214,7 +221,8 @@ void cop_sandbox_fork(struct cop_engine *e, const char *ref, json_t *params, uns
                 *ret_op = cop_op_find(e, serial);
 }
 
-void cop_node_branch(struct cop_engine *e, const char *ref, json_t *params, unsigned count, struct cop_op_to to, struct cop_op **ret_op)
+void cop_node_branch(struct cop_engine *e, const char *ref, json_t *params, unsigned count, struct cop_op_to to,
+                     struct cop_op **ret_op)
 {
         _cleanup_(cop_node_row_freep) struct cop_node_row *row = NULL;
         struct cop_error err;

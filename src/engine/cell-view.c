@@ -16,7 +16,8 @@ static void set_time(json_t *object, const char *key, usec_t at)
 static json_t *end_view(const struct cop_kernel_end *end)
 {
         if (WIFSIGNALED(end->status))
-                return json_pack("{s:i, s:s}", "signal", WTERMSIG(end->status), "message", "the kernel was killed by a signal");
+                return json_pack("{s:i, s:s}", "signal", WTERMSIG(end->status), "message",
+                                 "the kernel was killed by a signal");
         return json_pack("{s:i, s:s}", "exit_code", WEXITSTATUS(end->status), "message", "the kernel process ended");
 }
 
@@ -47,13 +48,17 @@ static void add_memory_limit(struct cop_cell *cell, json_t *view)
         if (!killed && !refused && !child)
                 return;
         _cleanup_json_ json_t *limits = c->sandbox->row->limits ? json_loads(c->sandbox->row->limits, 0, NULL) : NULL;
-        json_object_set_new(view, "oom",
-                            json_pack("{s:I, s:I, s:b, s:s}", "limit_bytes",
-                                      (json_int_t)json_integer_value(json_object_get(limits, "memory_bytes")), "peak_bytes",
-                                      (json_int_t)(killed ? c->end.peak : c->sandbox->memory_peak), "killed", killed || child, "message",
-                                      killed    ? "the kernel was killed at the sandbox's memory limit; raise it with memory or use less"
-                                      : refused ? "an allocation over the sandbox's memory limit was refused; the session is kept"
-                                                : "a process of this cell was killed at the sandbox's memory limit; the session is kept"));
+        json_object_set_new(
+                view, "oom",
+                json_pack(
+                        "{s:I, s:I, s:b, s:s}", "limit_bytes",
+                        (json_int_t)json_integer_value(json_object_get(limits, "memory_bytes")), "peak_bytes",
+                        (json_int_t)(killed ? c->end.peak : c->sandbox->memory_peak), "killed", killed || child,
+                        "message",
+                        killed ? "the kernel was killed at the sandbox's memory limit; raise it with memory or use less"
+                        : refused ? "an allocation over the sandbox's memory limit was refused; the session is kept"
+                                  : "a process of this cell was killed at the sandbox's memory limit; the session is "
+                                    "kept"));
 }
 
 /* Of one that ended like this the caller may want to go back to before it. */
@@ -81,7 +86,8 @@ json_t *cop_cell_summary(struct cop_cell *cell)
         if (row->started_at) {
                 json_object_set_new(view, "queued_ms", json_real((double)(row->started_at - row->created_at) / 1000));
                 if (row->ended_at)
-                        json_object_set_new(view, "duration_ms", json_real((double)(cop_now(CLOCK_MONOTONIC) - cell->begun) / 1000));
+                        json_object_set_new(view, "duration_ms",
+                                            json_real((double)(cop_now(CLOCK_MONOTONIC) - cell->begun) / 1000));
         }
         json_object_set_new(view, "timeout_seconds", json_real((double)cell->timeout / 1e6));
         if (cell->error)
@@ -106,8 +112,9 @@ json_t *cop_cell_summary(struct cop_cell *cell)
         if (truncated)
                 json_object_set_new(view, "truncated", truncated);
         if (cell->record)
-                json_object_set_new(view, "log", json_pack("{s:I, s:b}", "bytes", (json_int_t)cop_record_bytes(cell->record), "complete",
-                                                           cop_record_complete(cell->record)));
+                json_object_set_new(view, "log",
+                                    json_pack("{s:I, s:b}", "bytes", (json_int_t)cop_record_bytes(cell->record),
+                                              "complete", cop_record_complete(cell->record)));
         return view;
 }
 
@@ -126,8 +133,9 @@ json_t *cop_cell_row_view(const struct cop_cell_row *row, bool outputs)
 
         if (!json_is_object(view)) {
                 json_decref(view);
-                view = json_pack("{s:s, s:s, s:s, s:s, s:I}", "id", row->id, "sandbox_id", row->sandbox_id, "context_id",
-                                 row->context_id, "status", row->status, "generation", (json_int_t)row->generation);
+                view = json_pack("{s:s, s:s, s:s, s:s, s:I}", "id", row->id, "sandbox_id", row->sandbox_id,
+                                 "context_id", row->context_id, "status", row->status, "generation",
+                                 (json_int_t)row->generation);
                 set_time(view, "created_at", row->created_at);
                 set_time(view, "started_at", row->started_at);
                 set_time(view, "ended_at", row->ended_at);

@@ -22,10 +22,10 @@
 #include "base/parse.h"
 #include "base/utf8.h"
 
-#define TIMEOUT_DEFAULT  (30 * USEC_PER_SEC)
-#define STATS_DEADLINE   (2 * USEC_PER_SEC)
-#define EXIT_GRACE       (1500 * USEC_PER_MSEC) /* exit() ends the process within about a second */
-#define SANDBOX_LOG_TEXT 4096 /* bytes of a cell's code and streams that the sandbox's log repeats */
+#define TIMEOUT_DEFAULT (30 * USEC_PER_SEC)
+#define STATS_DEADLINE (2 * USEC_PER_SEC)
+#define EXIT_GRACE (1500 * USEC_PER_MSEC) /* exit() ends the process within about a second */
+#define SANDBOX_LOG_TEXT 4096             /* bytes of a cell's code and streams that the sandbox's log repeats */
 
 /* -- making, freeing ------------------------------------------------------------------------------------------------------- */
 
@@ -112,9 +112,10 @@ static void log_cell(struct cop_cell *cell, json_t *items)
         struct cop_sandbox *sb = cell->context->sandbox;
         const struct cop_cell_row *row = cell->row;
         char stamp[COP_RFC3339_MAX];
-        _cleanup_json_ json_t *entry = json_pack("{s:s, s:s, s:s, s:s, s:s, s:I}", "type", "cell", "at",
-                                                 cop_rfc3339(row->ended_at, stamp), "cell_id", row->id, "context_id", row->context_id,
-                                                 "status", row->status, "execution_count", (json_int_t)row->execution_count);
+        _cleanup_json_ json_t *entry =
+                json_pack("{s:s, s:s, s:s, s:s, s:s, s:I}", "type", "cell", "at", cop_rfc3339(row->ended_at, stamp),
+                          "cell_id", row->id, "context_id", row->context_id, "status", row->status, "execution_count",
+                          (json_int_t)row->execution_count);
         _cleanup_json_ json_t *spread = json_object();
 
         if (!entry || !spread)
@@ -210,8 +211,8 @@ void cop_cells_abort(struct cop_context *c, const char *status, const struct cop
                         c->running = NULL;
                 cell->execution = cop_execution_abandon(cell->execution);
                 if (!cell->error)
-                        cell->error = json_pack("{s:s, s:s, s:[]}", "name", cop_err_code_name(why->code), "value", why->message,
-                                                "traceback");
+                        cell->error = json_pack("{s:s, s:s, s:[]}", "name", cop_err_code_name(why->code), "value",
+                                                why->message, "traceback");
                 settle(cell, status);
                 cell_free(cell);
         }
@@ -237,7 +238,8 @@ static void on_output(struct cop_execution *x, const struct cop_output *o, void 
 
         if (o->kind == COP_OUTPUT_ERROR) {
                 json_decref(cell->error);
-                cell->error = json_pack("{s:s, s:s, s:O}", "name", o->ename, "value", o->evalue, "traceback", o->traceback);
+                cell->error =
+                        json_pack("{s:s, s:s, s:O}", "name", o->ename, "value", o->evalue, "traceback", o->traceback);
         }
         if (event)
                 cop_record_add(cell->record, event);
@@ -246,7 +248,8 @@ static void on_output(struct cop_execution *x, const struct cop_output *o, void 
 static void on_input_request(struct cop_execution *x, const char *prompt, bool password, void *userdata)
 {
         struct cop_cell *cell = userdata;
-        _cleanup_json_ json_t *event = json_pack("{s:s, s:s, s:b}", "type", "input_request", "prompt", prompt, "password", password);
+        _cleanup_json_ json_t *event =
+                json_pack("{s:s, s:s, s:b}", "type", "input_request", "prompt", prompt, "password", password);
 
         cell->input_open = true;
         if (event)
@@ -282,19 +285,21 @@ static void on_done(struct cop_execution *x, const struct cop_execution_result *
         cell->user_expressions = json_incref(result->user_expressions);
         cell->ask_exit = result->ask_exit;
         if (result->status == COP_EXECUTION_ERROR && !cell->error)
-                cell->error = json_pack("{s:s, s:s, s:O}", "name", result->ename, "value", result->evalue, "traceback", result->traceback);
+                cell->error = json_pack("{s:s, s:s, s:O}", "name", result->ename, "value", result->evalue, "traceback",
+                                        result->traceback);
         if (result->status == COP_EXECUTION_OK && cell->error)
                 warn(cell, "an error was shown although the cell went through (a failing representation?)");
         if (result->status == COP_EXECUTION_OK)
                 cell->error = (json_decref(cell->error), NULL);
         if (result->output_incomplete && !c->end.set)
                 warn(cell, "some output may be missing: the kernel did not say that it was finished");
-        if (result->status == COP_EXECUTION_NO_REPLY && !c->end.set && cell->cause == COP_CAUSE_NONE && !cell->adopted && !cell->error)
+        if (result->status == COP_EXECUTION_NO_REPLY && !c->end.set && cell->cause == COP_CAUSE_NONE &&
+            !cell->adopted && !cell->error)
                 cell->error = json_pack("{s:s, s:s, s:[]}", "name", "NoReply", "value",
                                         "the kernel ended the cell without a reply; the session goes on", "traceback");
         if (cell->ask_exit && !c->end.set)
-                cop_loop_add_timer(c->sandbox->engine->loop, cop_usec_add(cop_now(CLOCK_MONOTONIC), EXIT_GRACE), on_exit_late, c,
-                                   &c->exit_timer, NULL);
+                cop_loop_add_timer(c->sandbox->engine->loop, cop_usec_add(cop_now(CLOCK_MONOTONIC), EXIT_GRACE),
+                                   on_exit_late, c, &c->exit_timer, NULL);
         /* After an error ask how much memory was used: a child, or an allocation, may have hit the limit. */
         if (result->status == COP_EXECUTION_ERROR && !c->end.set && c->sandbox->keeper && !c->call) {
                 struct cop_msg m;
@@ -315,8 +320,8 @@ void cop_cell_resume(struct cop_cell *cell)
 {
         struct cop_error err;
 
-        if (!cell->row->msg_id || cop_kernel_adopt_execution(cell->context->kernel, cell->row->msg_id, &execution_events, cell,
-                                                             &cell->execution, &err) < 0) {
+        if (!cell->row->msg_id || cop_kernel_adopt_execution(cell->context->kernel, cell->row->msg_id,
+                                                             &execution_events, cell, &cell->execution, &err) < 0) {
                 cell->reply = COP_EXECUTION_NO_REPLY;
                 cop_cell_finish(cell);
                 return;
@@ -340,8 +345,8 @@ static void note_start(struct cop_cell *cell)
         if (cop_store_cell_start(c->sandbox->engine->store, row, &err) < 0)
                 cop_log_warning("cell %s was not saved: %s", row->id, err.message);
         _cleanup_json_ json_t *event =
-                json_pack("{s:s, s:s, s:s, s:s, s:I}", "type", "start", "cell_id", row->id, "sandbox_id", row->sandbox_id, "context_id",
-                          row->context_id, "generation", (json_int_t)row->generation);
+                json_pack("{s:s, s:s, s:s, s:s, s:I}", "type", "start", "cell_id", row->id, "sandbox_id",
+                          row->sandbox_id, "context_id", row->context_id, "generation", (json_int_t)row->generation);
         if (event && cell->state_lost)
                 json_object_set(event, "state_lost", cell->state_lost);
         if (event)
@@ -360,12 +365,13 @@ static void start_cell(struct cop_context *c, struct cop_cell *cell)
         c->running = cell;
         cop_checkpoint_cell_begins(c->sandbox, cell->before);
         cell->outputs = cop_outputs_new(cell->output_max, cop_now(CLOCK_REALTIME));
-        int r = cell->outputs ? cop_kernel_execute(c->kernel, cell->row->code, cell->row->code_len, &options, &execution_events, cell,
-                                                   &cell->execution, &err)
+        int r = cell->outputs ? cop_kernel_execute(c->kernel, cell->row->code, cell->row->code_len, &options,
+                                                   &execution_events, cell, &cell->execution, &err)
                               : cop_error_errno(&err, ENOMEM, "cell %s", cell->row->id);
         if (r < 0) {
                 c->running = NULL;
-                cell->error = json_pack("{s:s, s:s, s:[]}", "name", cop_err_code_name(err.code), "value", err.message, "traceback");
+                cell->error = json_pack("{s:s, s:s, s:[]}", "name", cop_err_code_name(err.code), "value", err.message,
+                                        "traceback");
                 settle(cell, "error");
                 cell_free(cell);
                 return;
@@ -377,8 +383,8 @@ static void start_cell(struct cop_context *c, struct cop_cell *cell)
 
 void cop_context_run_next(struct cop_context *c)
 {
-        while (!c->running && !c->prepare && c->queue_head && c->kernel && cop_kernel_is_ready(c->kernel) && !c->end.set && !c->removing &&
-               strcmp(c->row->state, "idle") == 0 && !cop_checkpoint_first(c->sandbox))
+        while (!c->running && !c->prepare && c->queue_head && c->kernel && cop_kernel_is_ready(c->kernel) &&
+               !c->end.set && !c->removing && strcmp(c->row->state, "idle") == 0 && !cop_checkpoint_first(c->sandbox))
                 start_cell(c, dequeue(c));
 }
 
@@ -410,7 +416,7 @@ void cop_context_late_output(struct cop_context *c, const char *msg_id, const st
         _cleanup_json_ json_t *items = json_loads(row->outputs, JSON_ALLOW_NUL, NULL);
         size_t late = 0, i;
         json_t *item;
-        json_array_foreach(items, i, item)
+        json_array_foreach (items, i, item)
                 late += json_is_true(json_object_get(item, "late"));
         if (!json_is_array(items) || late >= COP_OUTPUT_RICH_ITEMS)
                 return;
@@ -426,17 +432,20 @@ void cop_context_late_output(struct cop_context *c, const char *msg_id, const st
 static int check_params(const struct cop_cell_params *p, struct cop_error *err)
 {
         if (p->code_len > COP_CELL_CODE_MAX)
-                return cop_error_set(err, EFBIG, COP_ERR_payload_too_large, "field \"code\": at most %u MiB; write a file and import it",
+                return cop_error_set(err, EFBIG, COP_ERR_payload_too_large,
+                                     "field \"code\": at most %u MiB; write a file and import it",
                                      COP_CELL_CODE_MAX >> 20);
         if (memchr(p->code, '\0', p->code_len))
-                return cop_error_set(err, EINVAL, COP_ERR_bad_request, "field \"code\": contains a NUL character, which Python refuses too");
+                return cop_error_set(err, EINVAL, COP_ERR_bad_request,
+                                     "field \"code\": contains a NUL character, which Python refuses too");
         if (!cop_utf8_valid(p->code, p->code_len))
-                return cop_error_set(err, EINVAL, COP_ERR_bad_request, "field \"code\": is not UTF-8 (a lone surrogate?)");
+                return cop_error_set(err, EINVAL, COP_ERR_bad_request,
+                                     "field \"code\": is not UTF-8 (a lone surrogate?)");
         if (p->timeout > COP_CELL_TIMEOUT_MAX)
                 return cop_error_set(err, EINVAL, COP_ERR_bad_request, "field \"timeout\": at most 86400 seconds");
         if (p->output_max && (p->output_max < COP_OUTPUT_MAX_LEAST || p->output_max > COP_OUTPUT_MAX_MOST))
-                return cop_error_set(err, EINVAL, COP_ERR_bad_request, "field \"output_max\": expected %u to %u bytes", COP_OUTPUT_MAX_LEAST,
-                                     COP_OUTPUT_MAX_MOST);
+                return cop_error_set(err, EINVAL, COP_ERR_bad_request, "field \"output_max\": expected %u to %u bytes",
+                                     COP_OUTPUT_MAX_LEAST, COP_OUTPUT_MAX_MOST);
         return 0;
 }
 
@@ -470,8 +479,8 @@ static void save_options(struct cop_cell *cell)
 {
         _cleanup_json_ json_t *options =
                 json_pack("{s:I, s:I, s:b, s:b, s:b, s:b}", "timeout_usec", (json_int_t)cell->timeout, "output_max",
-                          (json_int_t)cell->output_max, "stdin_open", cell->stdin_open, "silent", cell->silent, "no_history",
-                          cell->no_history, "interrupt_on_disconnect", cell->interrupt_on_disconnect);
+                          (json_int_t)cell->output_max, "stdin_open", cell->stdin_open, "silent", cell->silent,
+                          "no_history", cell->no_history, "interrupt_on_disconnect", cell->interrupt_on_disconnect);
 
         cell->row->options = options ? json_dumps(options, JSON_COMPACT) : NULL;
 }
@@ -528,7 +537,8 @@ static int submit(struct pending_cell *p, struct cop_sandbox *sb, struct cop_err
         if (r < 0)
                 return r;
         if (c->queued >= COP_QUEUE_MAX)
-                return cop_error_set(err, EAGAIN, COP_ERR_too_many, "context %s has %u cells waiting, the most there can be; wait for them",
+                return cop_error_set(err, EAGAIN, COP_ERR_too_many,
+                                     "context %s has %u cells waiting, the most there can be; wait for them",
                                      c->row->id, c->queued);
         snprintf(cell->row->sandbox_id, sizeof(cell->row->sandbox_id), "%s", sb->id);
         snprintf(cell->row->context_id, sizeof(cell->row->context_id), "%s", c->row->id);
@@ -570,7 +580,8 @@ static void on_sandbox_ready(struct cop_sandbox *sb, const struct cop_error *err
         pending_free(p);
 }
 
-void cop_cell_run(struct cop_engine *e, const char *ref, const struct cop_cell_params *params, struct cop_op_to to, struct cop_op **ret_op)
+void cop_cell_run(struct cop_engine *e, const char *ref, const struct cop_cell_params *params, struct cop_op_to to,
+                  struct cop_op **ret_op)
 {
         struct cop_error err;
 
@@ -617,7 +628,8 @@ void cop_cell_get(struct cop_engine *e, const char *ref, const char *id, struct 
                         return;
                 }
         }
-        if (cop_store_sandbox_get(e->store, ref, &sandbox, &err) < 0 || cop_store_cell_get(e->store, sandbox->id, id, &row, &err) < 0)
+        if (cop_store_sandbox_get(e->store, ref, &sandbox, &err) < 0 ||
+            cop_store_cell_get(e->store, sandbox->id, id, &row, &err) < 0)
                 cop_answer(to, NULL, &err);
         else
                 cop_answer(to, cop_cell_row_view(row, true), NULL);
@@ -777,7 +789,8 @@ void cop_cells_adopt(struct cop_context *c)
                 }
                 cell->adopted = true;
                 cell->outputs = cop_outputs_new(cell->output_max, row->started_at);
-                warn(cell, "the daemon was restarted while this cell ran; output of the time in between may be missing");
+                warn(cell,
+                     "the daemon was restarted while this cell ran; output of the time in between may be missing");
                 c->running = cell;
         }
 }

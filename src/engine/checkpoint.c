@@ -24,7 +24,8 @@ static bool may_make(struct cop_sandbox *sb)
 {
         const struct cop_checkpointing *cp = &sb->checkpoint;
 
-        return sb->state == COP_SANDBOX_RUNNING && cp->wanted && !sb->makings && cop_now(CLOCK_MONOTONIC) >= cp->retry_at;
+        return sb->state == COP_SANDBOX_RUNNING && cp->wanted && !sb->makings &&
+               cop_now(CLOCK_MONOTONIC) >= cp->retry_at;
 }
 
 static void back_off(struct cop_sandbox *sb, const struct cop_error *err)
@@ -35,8 +36,9 @@ static void back_off(struct cop_sandbox *sb, const struct cop_error *err)
         cp->failures++;
         cp->retry_at = cop_usec_add(cop_now(CLOCK_MONOTONIC), MIN_OF(wait, RETRY_MAX));
         cop_log_debug("checkpoint of %s: %s", sb->id, err->message);
-        _cleanup_json_ json_t *detail = json_pack("{s:s, s:s, s:f}", "code", cop_err_code_name(err->code), "message", err->message,
-                                                  "retry_seconds", (double)MIN_OF(wait, RETRY_MAX) / USEC_PER_SEC);
+        _cleanup_json_ json_t *detail =
+                json_pack("{s:s, s:s, s:f}", "code", cop_err_code_name(err->code), "message", err->message,
+                          "retry_seconds", (double)MIN_OF(wait, RETRY_MAX) / USEC_PER_SEC);
         cop_engine_event(sb->engine, "checkpoint.failed", sb->id, detail);
 }
 
@@ -61,7 +63,8 @@ static void on_made(struct cop_node_row *row, const struct cop_error *err, void 
         }
         sb->checkpoint.failures = 0;
         cop_checkpoint_thin(sb);
-        if (sb->checkpoint.wanted && sb->policy.checkpoints == COP_CHECKPOINTS_AFTER_CELL) /* a cell has ended meanwhile */
+        if (sb->checkpoint.wanted &&
+            sb->policy.checkpoints == COP_CHECKPOINTS_AFTER_CELL) /* a cell has ended meanwhile */
                 wake(sb);
 }
 
@@ -122,7 +125,8 @@ bool cop_checkpoint_first(struct cop_sandbox *sb)
 {
         if (sb->held)
                 return true;
-        if (sb->policy.checkpoints != COP_CHECKPOINTS_BEFORE_CELL || sb->checkpoint.current[0] || cop_sandbox_busy_with_running(sb))
+        if (sb->policy.checkpoints != COP_CHECKPOINTS_BEFORE_CELL || sb->checkpoint.current[0] ||
+            cop_sandbox_busy_with_running(sb))
                 return false;
         sb->checkpoint.wanted = true;
         if (sb->makings && sb->state == COP_SANDBOX_RUNNING) { /* the one before is still being written */

@@ -83,7 +83,8 @@ int cop_context_find(struct cop_sandbox *sb, const char *ref, struct cop_context
                 }
         }
         return cop_error_set(err, ENOENT, COP_ERR_context_not_found,
-                             "no context \"%.80s\" in sandbox %s; `coppice context ls %s` lists them", ref, sb->id, sb->id);
+                             "no context \"%.80s\" in sandbox %s; `coppice context ls %s` lists them", ref, sb->id,
+                             sb->id);
 }
 
 void cop_context_answer_waiting(struct cop_context *c, const struct cop_error *err)
@@ -114,7 +115,8 @@ static void wait_for_kernel(struct cop_context *c, struct cop_op *op)
 
 /* -- making and freeing --------------------------------------------------------------------------------------------------------- */
 
-static int context_new(struct cop_sandbox *sb, struct cop_context_row *row /* stolen */, struct cop_context **ret, struct cop_error *err)
+static int context_new(struct cop_sandbox *sb, struct cop_context_row *row /* stolen */, struct cop_context **ret,
+                       struct cop_error *err)
 {
         struct cop_context *c = calloc(1, sizeof(*c));
 
@@ -176,22 +178,25 @@ static int check_params(struct cop_sandbox *sb, const struct cop_context_params 
         unsigned count = 0;
 
         if (p->name && !cop_name_valid(p->name))
-                return cop_error_set(err, EINVAL, COP_ERR_bad_request, "field \"name\": expected 1-63 of letters, digits, . _ -");
+                return cop_error_set(err, EINVAL, COP_ERR_bad_request,
+                                     "field \"name\": expected 1-63 of letters, digits, . _ -");
         if (p->cwd && (p->cwd[0] != '/' || strlen(p->cwd) > 4000))
                 return cop_error_set(err, EINVAL, COP_ERR_bad_request, "field \"cwd\": expected an absolute path");
         for (struct cop_context *c = sb->contexts; c; c = c->next) {
                 count++;
                 if (p->name && c->row->name && !c->removing && strcmp(c->row->name, p->name) == 0)
-                        return cop_error_set(err, EEXIST, COP_ERR_name_taken, "sandbox %s already has a context \"%s\"", sb->id, p->name);
+                        return cop_error_set(err, EEXIST, COP_ERR_name_taken, "sandbox %s already has a context \"%s\"",
+                                             sb->id, p->name);
         }
         if (count >= COP_CONTEXTS_MAX)
-                return cop_error_set(err, EBUSY, COP_ERR_too_many, "sandbox %s has %u contexts, the most there can be; remove one first",
-                                     sb->id, count);
+                return cop_error_set(err, EBUSY, COP_ERR_too_many,
+                                     "sandbox %s has %u contexts, the most there can be; remove one first", sb->id,
+                                     count);
         return 0;
 }
 
-static int make_context(struct cop_sandbox *sb, const char *id, const struct cop_context_params *p, struct cop_context **ret,
-                        struct cop_error *err)
+static int make_context(struct cop_sandbox *sb, const char *id, const struct cop_context_params *p,
+                        struct cop_context **ret, struct cop_error *err)
 {
         struct cop_kernelspecs specs = {0};
         const char *wanted = p->kernelspec ? p->kernelspec : p->language ? p->language : "python";
@@ -204,9 +209,11 @@ static int make_context(struct cop_sandbox *sb, const char *id, const struct cop
                 spec = &specs.list[0];
         if (!spec) {
                 cop_kernelspecs_done(&specs);
-                return cop_error_set(err, ENOENT, COP_ERR_kernelspec_not_found,
-                                     "the image of sandbox %s has no kernel \"%.60s\"; install one in an image, or choose one of "
-                                     "/api/sandboxes/%s/kernelspecs", sb->id, wanted, sb->id);
+                return cop_error_set(
+                        err, ENOENT, COP_ERR_kernelspec_not_found,
+                        "the image of sandbox %s has no kernel \"%.60s\"; install one in an image, or choose one of "
+                        "/api/sandboxes/%s/kernelspecs",
+                        sb->id, wanted, sb->id);
         }
         struct cop_context_row *row = calloc(1, sizeof(*row));
         if (!row) {
@@ -292,7 +299,11 @@ void cop_contexts_end(struct cop_sandbox *sb, const char *reason)
         while (sb->contexts) {
                 struct cop_context *c = sb->contexts;
                 cop_context_answer_waiting(c, &err);
-                cop_cells_abort(c, strcmp(reason, "oom") == 0 ? "oom" : strcmp(reason, "removed") == 0 ? "cancelled" : "died", &err);
+                cop_cells_abort(c,
+                                strcmp(reason, "oom") == 0       ? "oom"
+                                : strcmp(reason, "removed") == 0 ? "cancelled"
+                                                                 : "died",
+                                &err);
                 cop_context_set_state(c, "dead");
                 cop_context_free(c);
         }
@@ -359,8 +370,8 @@ static void pending_go(struct cop_sandbox *sb, const struct cop_error *err, void
         pending_free(p);
 }
 
-static void begin(struct cop_engine *e, const char *ref, const char *context, struct cop_op_to to, struct cop_op **ret_op,
-                  void (*go)(struct pending *p, struct cop_sandbox *sb), struct pending *p)
+static void begin(struct cop_engine *e, const char *ref, const char *context, struct cop_op_to to,
+                  struct cop_op **ret_op, void (*go)(struct pending *p, struct cop_sandbox *sb), struct pending *p)
 {
         if (ret_op)
                 *ret_op = NULL;
@@ -398,7 +409,8 @@ static void go_create(struct pending *p, struct cop_sandbox *sb)
         struct cop_error err;
         char id[COP_ID_MAX];
 
-        if (check_params(sb, &params, &err) < 0 || make_context(sb, cop_id_new(id, "ctx_", 10), &params, &c, &err) < 0) {
+        if (check_params(sb, &params, &err) < 0 ||
+            make_context(sb, cop_id_new(id, "ctx_", 10), &params, &c, &err) < 0) {
                 cop_op_done(p->op, NULL, &err);
                 return;
         }
@@ -411,8 +423,8 @@ static char *copy(const char *s)
         return s ? strdup(s) : NULL;
 }
 
-void cop_context_create(struct cop_engine *e, const char *ref, const struct cop_context_params *params, struct cop_op_to to,
-                        struct cop_op **ret_op)
+void cop_context_create(struct cop_engine *e, const char *ref, const struct cop_context_params *params,
+                        struct cop_op_to to, struct cop_op **ret_op)
 {
         struct pending *p = pending_new(to);
 
@@ -485,10 +497,12 @@ static void go_remove(struct pending *p, struct cop_sandbox *sb)
         bool polite = c->kernel && cop_kernel_is_ready(c->kernel) && cop_kernel_shutdown(c->kernel, false, NULL) == 0;
         usec_t grace = polite ? SHUTDOWN_GRACE : 0;
         c->exit_timer = cop_source_free(c->exit_timer);
-        cop_loop_add_timer(sb->engine->loop, cop_usec_add(cop_now(CLOCK_MONOTONIC), grace), on_shutdown_late, c, &c->exit_timer, NULL);
+        cop_loop_add_timer(sb->engine->loop, cop_usec_add(cop_now(CLOCK_MONOTONIC), grace), on_shutdown_late, c,
+                           &c->exit_timer, NULL);
 }
 
-void cop_context_remove(struct cop_engine *e, const char *ref, const char *context, struct cop_op_to to, struct cop_op **ret_op)
+void cop_context_remove(struct cop_engine *e, const char *ref, const char *context, struct cop_op_to to,
+                        struct cop_op **ret_op)
 {
         struct pending *p = pending_new(to);
 
@@ -509,7 +523,8 @@ static void go_restart(struct pending *p, struct cop_sandbox *sb)
                 cop_context_kill_kernel(c, "restarted"); /* its end starts the next one */
 }
 
-void cop_context_restart(struct cop_engine *e, const char *ref, const char *context, struct cop_op_to to, struct cop_op **ret_op)
+void cop_context_restart(struct cop_engine *e, const char *ref, const char *context, struct cop_op_to to,
+                         struct cop_op **ret_op)
 {
         struct pending *p = pending_new(to);
 
@@ -528,7 +543,8 @@ static void go_interrupt(struct pending *p, struct cop_sandbox *sb)
         cop_op_done(p->op, cop_context_view(c), NULL);
 }
 
-void cop_context_interrupt(struct cop_engine *e, const char *ref, const char *context, struct cop_op_to to, struct cop_op **ret_op)
+void cop_context_interrupt(struct cop_engine *e, const char *ref, const char *context, struct cop_op_to to,
+                           struct cop_op **ret_op)
 {
         struct pending *p = pending_new(to);
 

@@ -18,14 +18,14 @@
 #include "jupyter/kernel.h"
 #include "jupyter/kernelspec.h"
 
-#define COP_QUEUE_MAX    256 /* cells waiting in one context */
-#define COP_CONTEXTS_MAX 64  /* contexts of one sandbox */
-#define COP_RECENT_MAX   32  /* ended cells that may still get late output */
+#define COP_QUEUE_MAX 256   /* cells waiting in one context */
+#define COP_CONTEXTS_MAX 64 /* contexts of one sandbox */
+#define COP_RECENT_MAX 32   /* ended cells that may still get late output */
 
 /* How a kernel process came to its end. */
 struct cop_kernel_end {
         bool set;
-        int status;         /* as wait(2) */
+        int status; /* as wait(2) */
         bool oom;
         uint64_t peak;      /* bytes, when oom */
         const char *reason; /* "died", "oom", "timeout", "restarted", "exit", "transport"; a literal */
@@ -45,15 +45,15 @@ struct cop_waiting_op { /* operations that wait for the kernel to be ready */
 struct cop_context {
         struct cop_sandbox *sandbox; /* borrowed */
         struct cop_context *next;
-        struct cop_context_row *row; /* owned: what the store holds, kept in step */
-        struct cop_kernelspec *spec; /* borrowed from specs */
+        struct cop_context_row *row;  /* owned: what the store holds, kept in step */
+        struct cop_kernelspec *spec;  /* borrowed from specs */
         struct cop_kernelspecs specs; /* owned */
-        json_t *env;                 /* owned, may be NULL */
-        struct cop_kernel *kernel;   /* owned; NULL while there is none */
-        int dir_fd;                  /* owned: the kernel's folder, until the client is connected */
+        json_t *env;                  /* owned, may be NULL */
+        struct cop_kernel *kernel;    /* owned; NULL while there is none */
+        int dir_fd;                   /* owned: the kernel's folder, until the client is connected */
         struct cop_keeper_call *call; /* the step of starting that is under way */
-        struct cop_kernel_end end;   /* of the present kernel, once it ended */
-        const char *kill_reason;     /* why we killed it: a literal of cop_kernel_end.reason, or NULL */
+        struct cop_kernel_end end;    /* of the present kernel, once it ended */
+        const char *kill_reason;      /* why we killed it: a literal of cop_kernel_end.reason, or NULL */
         unsigned start_failures;
         struct cop_waiting_op *waiting;
         struct cop_execution *prepare; /* borrowed from the kernel: in a fork, before its first cell */
@@ -61,7 +61,7 @@ struct cop_context {
         unsigned queued;
         struct cop_recent_cell recent[COP_RECENT_MAX];
         unsigned recent_next;
-        json_t *state_lost;          /* owned: to be told by the next cell */
+        json_t *state_lost;            /* owned: to be told by the next cell */
         struct cop_source *exit_timer; /* owned: exit() was called, the process must end soon */
         struct cop_op *remove_op;
         bool removing, reseeded;
@@ -77,29 +77,29 @@ enum cop_interrupt_cause {
 struct cop_cell {
         struct cop_context *context; /* borrowed */
         struct cop_cell *next;
-        struct cop_cell_row *row;    /* owned */
-        usec_t timeout;              /* µs */
+        struct cop_cell_row *row; /* owned */
+        usec_t timeout;           /* µs */
         size_t output_max;
         bool stdin_open, silent, no_history, interrupt_on_disconnect;
-        struct cop_outputs *outputs; /* owned once it runs */
-        struct cop_record *record;   /* owned until the end */
+        struct cop_outputs *outputs;     /* owned once it runs */
+        struct cop_record *record;       /* owned until the end */
         struct cop_execution *execution; /* borrowed from the kernel */
-        struct cop_op *op;           /* who waits for the result; NULL = nobody */
-        json_t *error;               /* owned: the last error output or the reply's */
-        json_t *state_lost;          /* owned: told by this cell */
-        json_t *warnings;            /* owned array or NULL */
-        json_t *user_expressions;    /* owned or NULL */
+        struct cop_op *op;               /* who waits for the result; NULL = nobody */
+        json_t *error;                   /* owned: the last error output or the reply's */
+        json_t *state_lost;              /* owned: told by this cell */
+        json_t *warnings;                /* owned array or NULL */
+        json_t *user_expressions;        /* owned or NULL */
         bool replied, ask_exit, adopted, input_open;
-        char before[COP_ID_MAX];     /* the node that is the state before it; "" = there is none */
+        char before[COP_ID_MAX]; /* the node that is the state before it; "" = there is none */
         enum cop_execution_status reply;
         uint64_t oom_kills_before;
         /* limit.c */
-        struct cop_source *timer;    /* owned */
+        struct cop_source *timer; /* owned */
         enum cop_interrupt_cause cause;
-        unsigned interrupts;         /* sent so far */
-        bool killed;                 /* the last stage was reached */
-        usec_t interrupt_begun;      /* CLOCK_MONOTONIC */
-        usec_t begun;                /* CLOCK_MONOTONIC: start of the run */
+        unsigned interrupts;    /* sent so far */
+        bool killed;            /* the last stage was reached */
+        usec_t interrupt_begun; /* CLOCK_MONOTONIC */
+        usec_t begun;           /* CLOCK_MONOTONIC: start of the run */
 };
 
 /* -- kernel.c ------------------------------------------------------------------------------------------------------------ */
@@ -136,7 +136,7 @@ void cop_cell_finish(struct cop_cell *cell);
 /* Ends every cell of the context with this status and message (context removed, sandbox ended, kernel does not start). */
 void cop_cells_abort(struct cop_context *c, const char *status, const struct cop_error *why);
 void cop_cells_detach(struct cop_context *c); /* daemon stops: memory goes, rows and records stay open */
-void cop_cells_adopt(struct cop_context *c); /* daemon restart: rows that are queued or running */
+void cop_cells_adopt(struct cop_context *c);  /* daemon restart: rows that are queued or running */
 void cop_context_late_output(struct cop_context *c, const char *msg_id, const struct cop_output *o);
 struct cop_cell *cop_cell_find_live(struct cop_sandbox *sb, const char *id);
 /* The kernel of an adopted context answers: follow the cell that a former daemon sent to it. */

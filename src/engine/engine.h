@@ -37,36 +37,40 @@ struct cop_engine_config {
         const char *keeper_path; /* coppice-keeper */
         const char *image_tool;  /* libexec/coppice-image */
         const char *recipes;     /* folder of recipes (images/) */
-        uint32_t uid_base; /* first host uid of all sandboxes, a multiple of 65536; 0 = 65536000 */
-        unsigned slots;    /* how many sandboxes may live at a time, 65536 uids each; 0 = up to uid 2^31 */
+        uint32_t uid_base;       /* first host uid of all sandboxes, a multiple of 65536; 0 = 65536000 */
+        unsigned slots;          /* how many sandboxes may live at a time, 65536 uids each; 0 = up to uid 2^31 */
 };
 
 /* Opens the store, adopts running keepers, ends what cannot be adopted. */
-int cop_engine_new(struct cop_loop *loop, const struct cop_engine_config *config, struct cop_engine **ret, struct cop_error *err);
+int cop_engine_new(struct cop_loop *loop, const struct cop_engine_config *config, struct cop_engine **ret,
+                   struct cop_error *err);
 struct cop_engine *cop_engine_free(struct cop_engine *e); /* sandboxes live on */
 
 /* -- sandboxes: sandbox.c ------------------------------------------------------------------------------------------- */
 
 struct cop_sandbox_params {
-        const char *name;  /* NULL = none */
-        const char *image; /* id or name; NULL = "code-interpreter", or the node's */
-        const char *node;  /* id or name of a snapshot to start from, memory included; NULL = none */
+        const char *name;                /* NULL = none */
+        const char *image;               /* id or name; NULL = "code-interpreter", or the node's */
+        const char *node;                /* id or name of a snapshot to start from, memory included; NULL = none */
         json_t *labels, *metadata, *env; /* objects of strings (metadata: any), NULL = {}; borrowed */
-        usec_t ttl;        /* USEC_INFINITY = none */
-        uint64_t memory;   /* bytes, 0 = default 2 GiB */
-        unsigned cpu_milli; /* 0 = default: all CPUs, at least 1000 */
-        unsigned pids;     /* 0 = default 512 */
-        unsigned nofile;   /* 0 = default: min(65536, hard limit) */
-        json_t *policy;    /* as in api/openapi.yaml, borrowed; NULL = the defaults, or the node's */
+        usec_t ttl;                      /* USEC_INFINITY = none */
+        uint64_t memory;                 /* bytes, 0 = default 2 GiB */
+        unsigned cpu_milli;              /* 0 = default: all CPUs, at least 1000 */
+        unsigned pids;                   /* 0 = default 512 */
+        unsigned nofile;                 /* 0 = default: min(65536, hard limit) */
+        json_t *policy;                  /* as in api/openapi.yaml, borrowed; NULL = the defaults, or the node's */
         bool start_kernel;
-        bool inherit_env;  /* with node: its sandbox's environment, and its contexts' */
-        bool no_reseed;    /* with node: Python's and numpy's generators go on as they were */
+        bool inherit_env; /* with node: its sandbox's environment, and its contexts' */
+        bool no_reseed;   /* with node: Python's and numpy's generators go on as they were */
 };
-void cop_sandbox_create(struct cop_engine *e, const struct cop_sandbox_params *p, struct cop_op_to to, struct cop_op **ret_op);
-void cop_sandbox_list(struct cop_engine *e, json_t *filter /* {state?, name?, labels?:{}, all?, limit?} */, struct cop_op_to to);
+void cop_sandbox_create(struct cop_engine *e, const struct cop_sandbox_params *p, struct cop_op_to to,
+                        struct cop_op **ret_op);
+void cop_sandbox_list(struct cop_engine *e, json_t *filter /* {state?, name?, labels?:{}, all?, limit?} */,
+                      struct cop_op_to to);
 void cop_sandbox_get(struct cop_engine *e, const char *ref, bool usage, struct cop_op_to to, struct cop_op **ret_op);
 /* patch: {name?, labels?, metadata?, ttl_seconds?, memory?, cpus?, pids?}, already type-checked */
-void cop_sandbox_update(struct cop_engine *e, const char *ref, json_t *patch, struct cop_op_to to, struct cop_op **ret_op);
+void cop_sandbox_update(struct cop_engine *e, const char *ref, json_t *patch, struct cop_op_to to,
+                        struct cop_op **ret_op);
 void cop_sandbox_remove(struct cop_engine *e, const char *ref, struct cop_op_to to, struct cop_op **ret_op);
 void cop_sandbox_remove_all(struct cop_engine *e, struct cop_op_to to, struct cop_op **ret_op);
 void cop_sandbox_kernelspecs(struct cop_engine *e, const char *ref, struct cop_op_to to);
@@ -76,7 +80,8 @@ void cop_sandbox_kernelspecs(struct cop_engine *e, const char *ref, struct cop_o
 /* Processes and memory to disk; nothing is left running.  Waits up to 30 s for running cells and attached commands. */
 void cop_sandbox_suspend(struct cop_engine *e, const char *ref, struct cop_op_to to, struct cop_op **ret_op);
 /* done: Sandbox with memoryRestored, resumeReason, resume_ms.  require_memory: fails rather than boot cold; the state is kept. */
-void cop_sandbox_resume(struct cop_engine *e, const char *ref, bool require_memory, struct cop_op_to to, struct cop_op **ret_op);
+void cop_sandbox_resume(struct cop_engine *e, const char *ref, bool require_memory, struct cop_op_to to,
+                        struct cop_op **ret_op);
 /* The source runs on. done: Node.  name may be NULL. */
 void cop_sandbox_snapshot(struct cop_engine *e, const char *ref, const char *name, bool files_only, struct cop_op_to to,
                           struct cop_op **ret_op);
@@ -86,10 +91,13 @@ void cop_sandbox_fork(struct cop_engine *e, const char *ref, json_t *params, uns
 void cop_node_branch(struct cop_engine *e, const char *node, json_t *params, unsigned count, struct cop_op_to to,
                      struct cop_op **ret_op);
 /* In place: memory and files as in that node, or as before the last `steps` cells. done: as resume. */
-void cop_sandbox_goto(struct cop_engine *e, const char *ref, const char *node, struct cop_op_to to, struct cop_op **ret_op);
+void cop_sandbox_goto(struct cop_engine *e, const char *ref, const char *node, struct cop_op_to to,
+                      struct cop_op **ret_op);
 /* Where the last undo came from, while nothing new was run. */
-void cop_sandbox_redo(struct cop_engine *e, const char *ref, unsigned steps, struct cop_op_to to, struct cop_op **ret_op);
-void cop_sandbox_undo(struct cop_engine *e, const char *ref, unsigned steps, struct cop_op_to to, struct cop_op **ret_op);
+void cop_sandbox_redo(struct cop_engine *e, const char *ref, unsigned steps, struct cop_op_to to,
+                      struct cop_op **ret_op);
+void cop_sandbox_undo(struct cop_engine *e, const char *ref, unsigned steps, struct cop_op_to to,
+                      struct cop_op **ret_op);
 /* sandbox_ref NULL: named snapshots, {snapshots: […]}; else {sandbox_id, head, nodes: […]}, oldest first. */
 void cop_node_list(struct cop_engine *e, const char *sandbox_ref, struct cop_op_to to);
 void cop_node_get(struct cop_engine *e, const char *ref, struct cop_op_to to);
@@ -104,12 +112,16 @@ struct cop_context_params {
         const char *name, *cwd;
         json_t *env; /* borrowed */
 };
-void cop_context_create(struct cop_engine *e, const char *ref, const struct cop_context_params *p, struct cop_op_to to, struct cop_op **ret_op);
+void cop_context_create(struct cop_engine *e, const char *ref, const struct cop_context_params *p, struct cop_op_to to,
+                        struct cop_op **ret_op);
 void cop_context_list(struct cop_engine *e, const char *ref, struct cop_op_to to);
 void cop_context_get(struct cop_engine *e, const char *ref, const char *context, struct cop_op_to to);
-void cop_context_remove(struct cop_engine *e, const char *ref, const char *context, struct cop_op_to to, struct cop_op **ret_op);
-void cop_context_restart(struct cop_engine *e, const char *ref, const char *context, struct cop_op_to to, struct cop_op **ret_op);
-void cop_context_interrupt(struct cop_engine *e, const char *ref, const char *context, struct cop_op_to to, struct cop_op **ret_op);
+void cop_context_remove(struct cop_engine *e, const char *ref, const char *context, struct cop_op_to to,
+                        struct cop_op **ret_op);
+void cop_context_restart(struct cop_engine *e, const char *ref, const char *context, struct cop_op_to to,
+                         struct cop_op **ret_op);
+void cop_context_interrupt(struct cop_engine *e, const char *ref, const char *context, struct cop_op_to to,
+                           struct cop_op **ret_op);
 
 /* -- cells: cell.c -------------------------------------------------------------------------------------------------- */
 
@@ -119,16 +131,18 @@ struct cop_cell_params {
         const char *context; /* NULL = "default" */
         usec_t timeout;      /* 0 = default 30 s; at most 24 h */
         bool stdin_open, silent, no_history, detach, interrupt_on_disconnect;
-        size_t output_max;   /* per stream, 0 = default 1 MiB; 1 KiB … 64 MiB */
-        bool stream;         /* answer when the cell is queued: result {"id"}, to be followed with cop_record_open */
+        size_t output_max; /* per stream, 0 = default 1 MiB; 1 KiB … 64 MiB */
+        bool stream;       /* answer when the cell is queued: result {"id"}, to be followed with cop_record_open */
 };
-#define COP_CELL_CODE_MAX    (16u << 20)
+#define COP_CELL_CODE_MAX (16u << 20)
 #define COP_CELL_TIMEOUT_MAX (24ULL * 3600 * USEC_PER_SEC)
 
 /* done: the whole Cell when it ended (or, with stream or detach, the Cell as queued). */
-void cop_cell_run(struct cop_engine *e, const char *ref, const struct cop_cell_params *p, struct cop_op_to to, struct cop_op **ret_op);
+void cop_cell_run(struct cop_engine *e, const char *ref, const struct cop_cell_params *p, struct cop_op_to to,
+                  struct cop_op **ret_op);
 void cop_cell_get(struct cop_engine *e, const char *ref, const char *cell, struct cop_op_to to);
-void cop_cell_list(struct cop_engine *e, const char *ref, json_t *filter /* {context?, limit?, before?, outputs?} */, struct cop_op_to to);
+void cop_cell_list(struct cop_engine *e, const char *ref, json_t *filter /* {context?, limit?, before?, outputs?} */,
+                   struct cop_op_to to);
 void cop_cell_interrupt(struct cop_engine *e, const char *ref, const char *cell, struct cop_op_to to);
 void cop_cell_input(struct cop_engine *e, const char *ref, const char *cell, const char *value, struct cop_op_to to);
 /* A streaming client went away: applies the cell's on_disconnect rule. */
@@ -148,10 +162,12 @@ struct cop_exec_params {
         bool detach, kill_on_disconnect;
         bool stream;
 };
-void cop_command_run(struct cop_engine *e, const char *ref, const struct cop_exec_params *p, struct cop_op_to to, struct cop_op **ret_op);
+void cop_command_run(struct cop_engine *e, const char *ref, const struct cop_exec_params *p, struct cop_op_to to,
+                     struct cop_op **ret_op);
 void cop_command_get(struct cop_engine *e, const char *ref, const char *pid_or_id, struct cop_op_to to);
 void cop_command_list(struct cop_engine *e, const char *ref, struct cop_op_to to);
-void cop_command_kill(struct cop_engine *e, const char *ref, const char *pid_or_id, int signo, bool group, struct cop_op_to to, struct cop_op **ret_op);
+void cop_command_kill(struct cop_engine *e, const char *ref, const char *pid_or_id, int signo, bool group,
+                      struct cop_op_to to, struct cop_op **ret_op);
 void cop_command_disconnected(struct cop_engine *e, const char *ref, const char *id);
 
 /* -- records: record.c ---------------------------------------------------------------------------------------------- */
@@ -166,8 +182,9 @@ enum cop_record_kind {
 };
 /* after_seq 0 = from the beginning.  more is called (from the loop, never from within read) when there is something to read
  * again.  Opening fails with cell_not_found, command_not_found… */
-int cop_record_open(struct cop_engine *e, enum cop_record_kind kind, const char *ref, const char *id, uint64_t after_seq, bool follow,
-                    void (*more)(void *userdata), void *userdata, struct cop_record_reader **ret, struct cop_error *err);
+int cop_record_open(struct cop_engine *e, enum cop_record_kind kind, const char *ref, const char *id,
+                    uint64_t after_seq, bool follow, void (*more)(void *userdata), void *userdata,
+                    struct cop_record_reader **ret, struct cop_error *err);
 /* Whole lines, each ending in \n and with "seq" as its first or last field (which the server reads for SSE ids), as many as fit; a
  * line longer than n is delivered in pieces.  Returns bytes, 0 at the end of the record, -EAGAIN when it has to wait for more, other
  * negative errno on failure. */
@@ -182,26 +199,32 @@ struct cop_file_params {
         const char *path, *path2, *user;
         unsigned mode, flags, depth, count;
 };
-void cop_file_do(struct cop_engine *e, const char *ref, const struct cop_file_params *p, struct cop_op_to to, struct cop_op **ret_op);
+void cop_file_do(struct cop_engine *e, const char *ref, const struct cop_file_params *p, struct cop_op_to to,
+                 struct cop_op **ret_op);
 
 /* Data out of the sandbox (READ, TAR): `opened` gets File (size known for READ, -1 for TAR) and the stream, or an error. */
 struct cop_file_stream;
-typedef void (*cop_file_opened_fn)(json_t *file, struct cop_file_stream *stream, const struct cop_error *err, void *userdata);
-void cop_file_read(struct cop_engine *e, const char *ref, const struct cop_file_params *p, uint64_t offset, uint64_t length, cop_file_opened_fn opened,
-                   void (*more)(void *userdata), void *userdata, struct cop_op **ret_op);
+typedef void (*cop_file_opened_fn)(json_t *file, struct cop_file_stream *stream, const struct cop_error *err,
+                                   void *userdata);
+void cop_file_read(struct cop_engine *e, const char *ref, const struct cop_file_params *p, uint64_t offset,
+                   uint64_t length, cop_file_opened_fn opened, void (*more)(void *userdata), void *userdata,
+                   struct cop_op **ret_op);
 ssize_t cop_file_stream_read(struct cop_file_stream *s, char *buf, size_t n); /* as cop_record_read */
 /* Data into the sandbox (WRITE, UNTAR). length UINT64_MAX = unknown.  `opened` gets the stream to write to; `to.done` the File at the
  * end.  write returns bytes taken, -EAGAIN (more is called when there is room), or an error (then done tells what). */
-void cop_file_write(struct cop_engine *e, const char *ref, const struct cop_file_params *p, uint64_t length, cop_file_opened_fn opened,
-                    void (*more)(void *userdata), struct cop_op_to to, struct cop_op **ret_op);
+void cop_file_write(struct cop_engine *e, const char *ref, const struct cop_file_params *p, uint64_t length,
+                    cop_file_opened_fn opened, void (*more)(void *userdata), struct cop_op_to to,
+                    struct cop_op **ret_op);
 ssize_t cop_file_stream_write(struct cop_file_stream *s, const char *data, size_t n);
-void cop_file_stream_finish(struct cop_file_stream *s); /* all was written */
+void cop_file_stream_finish(struct cop_file_stream *s);                   /* all was written */
 struct cop_file_stream *cop_file_stream_close(struct cop_file_stream *s); /* aborts an unfinished write; takes NULL */
 
 /* -- images: image.c ------------------------------------------------------------------------------------------------ */
 
-void cop_image_build(struct cop_engine *e, const char *recipe, const char *name, const char *mirror, bool force, struct cop_op_to to, struct cop_op **ret_op);
-void cop_image_import(struct cop_engine *e, const char *source, const char *name, struct cop_op_to to, struct cop_op **ret_op);
+void cop_image_build(struct cop_engine *e, const char *recipe, const char *name, const char *mirror, bool force,
+                     struct cop_op_to to, struct cop_op **ret_op);
+void cop_image_import(struct cop_engine *e, const char *source, const char *name, struct cop_op_to to,
+                      struct cop_op **ret_op);
 void cop_image_list(struct cop_engine *e, struct cop_op_to to);
 void cop_image_get(struct cop_engine *e, const char *ref, struct cop_op_to to);
 void cop_image_remove(struct cop_engine *e, const char *ref, struct cop_op_to to, struct cop_op **ret_op);

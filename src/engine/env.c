@@ -8,7 +8,7 @@ static void merge_json(json_t *all, json_t *extra)
         const char *name;
         json_t *value;
 
-        json_object_foreach(extra, name, value)
+        json_object_foreach (extra, name, value)
                 if (json_is_string(value))
                         json_object_set(all, name, value);
 }
@@ -31,7 +31,7 @@ void cop_msg_add_env(struct cop_msg *m, struct cop_sandbox *sb, json_t *extra, c
                 if (key)
                         json_object_set_new(all, key, cop_json_foreign_string(equals + 1, strlen(equals + 1)));
         }
-        json_object_foreach(all, name, value) {
+        json_object_foreach (all, name, value) {
                 _cleanup_free_ char *entry = NULL;
                 if (asprintf(&entry, "%s=%s", name, json_string_value(value)) >= 0)
                         cop_msg_add_str(m, COP_TAG_ENV, entry);

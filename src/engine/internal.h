@@ -20,7 +20,7 @@
 #include "store/store.h"
 
 #define COP_SANDBOX_ID_LEN 13 /* sb_ + 10 */
-#define COP_ID_MAX         32 /* any id with its NUL */
+#define COP_ID_MAX 32         /* any id with its NUL */
 
 struct cop_context;
 struct cop_command;
@@ -71,52 +71,53 @@ struct cop_sandbox {
         struct cop_engine *engine; /* borrowed */
         struct cop_sandbox *next;
         char id[COP_ID_MAX];
-        char *name;                    /* owned, NULL = none */
+        char *name; /* owned, NULL = none */
         enum cop_sandbox_state state;
-        struct cop_sandbox_row *row;   /* owned: what the store holds, kept in step */
-        struct cop_keeper *keeper;     /* owned, NULL unless starting … ending */
-        struct cop_context *contexts;  /* owned list (context.c) */
-        struct cop_command *commands;  /* owned list (command.c): live ones and those not yet written to the store */
+        struct cop_sandbox_row *row;  /* owned: what the store holds, kept in step */
+        struct cop_keeper *keeper;    /* owned, NULL unless starting … ending */
+        struct cop_context *contexts; /* owned list (context.c) */
+        struct cop_command *commands; /* owned list (command.c): live ones and those not yet written to the store */
         struct cop_sandbox_waiter *waiters;
-        char dir[4096];                /* $COPPICE_HOME/sandboxes/<id> */
-        int ipc_fd;                    /* owned: run/ipc, the host side of /run/coppice: HOSTILE contents */
-        int logs_fd;                   /* owned: logs */
-        uint64_t oom_kills;            /* newest count told by the keeper */
+        char dir[4096];     /* $COPPICE_HOME/sandboxes/<id> */
+        int ipc_fd;         /* owned: run/ipc, the host side of /run/coppice: HOSTILE contents */
+        int logs_fd;        /* owned: logs */
+        uint64_t oom_kills; /* newest count told by the keeper */
         uint64_t memory_peak;
-        usec_t last_activity;          /* CLOCK_REALTIME */
+        usec_t last_activity;                 /* CLOCK_REALTIME */
         bool memory_restored, require_memory; /* sleep.c: of the last, and of the next resume */
         char resume_reason[32], resume_message[COP_ERROR_MESSAGE_MAX];
         usec_t resume_time;
-        json_t *kernelspecs;           /* owned: of the image */
-        json_t *defaults;              /* owned: of the image: user, uid, gid, home, workdir, env */
-        struct cop_policy policy;      /* of row->policy */
+        json_t *kernelspecs;      /* owned: of the image */
+        json_t *defaults;         /* owned: of the image: user, uid, gid, home, workdir, env */
+        struct cop_policy policy; /* of row->policy */
         struct cop_checkpointing checkpoint;
-        struct cop_making *makings;    /* owned list: nodes being made, one after the other (node.c) */
-        bool held;                     /* cells wait: the state for a node has not been taken yet */
-        bool thawing;                  /* it runs from a node, and nobody has used it yet: it may fall asleep again */
-        bool reseed;                   /* it is a fork: its contexts get random numbers of their own */
-        struct cop_sandbox_start *start; /* owned: while it is being created (sandbox-start.c) or taken over (adopt.c) */
+        struct cop_making *makings; /* owned list: nodes being made, one after the other (node.c) */
+        bool held;                  /* cells wait: the state for a node has not been taken yet */
+        bool thawing;               /* it runs from a node, and nobody has used it yet: it may fall asleep again */
+        bool reseed;                /* it is a fork: its contexts get random numbers of their own */
+        struct cop_sandbox_start
+                *start; /* owned: while it is being created (sandbox-start.c) or taken over (adopt.c) */
         struct cop_sandbox_sleep *sleep; /* owned: a suspend, resume or goto under way (sleep.c) */
-        struct cop_sandbox_end *end;   /* owned: from the moment it begins to end (sandbox-end.c) */
+        struct cop_sandbox_end *end;     /* owned: from the moment it begins to end (sandbox-end.c) */
 };
 
 struct cop_engine {
-        struct cop_loop *loop;   /* borrowed */
-        struct cop_store *store; /* owned */
-        struct cop_jupyter *jupyter; /* owned, made by context.c when first needed */
+        struct cop_loop *loop;                           /* borrowed */
+        struct cop_store *store;                         /* owned */
+        struct cop_jupyter *jupyter;                     /* owned, made by context.c when first needed */
         char *home, *keeper_path, *image_tool, *recipes; /* owned */
-        struct cop_sandbox *sandboxes; /* owned list: all that have not ended */
-        struct cop_op *ops;            /* operations under way */
-        struct cop_record_hub *records; /* owned (record.c): live records and their readers */
-        struct cop_source *ttl_timer, *purge_timer; /* owned (policy.c) */
-        struct cop_trash *trash;       /* owned (trash.c) */
-        struct cop_image_job *image_jobs; /* owned list (image.c): builds and imports under way */
+        struct cop_sandbox *sandboxes;                   /* owned list: all that have not ended */
+        struct cop_op *ops;                              /* operations under way */
+        struct cop_record_hub *records;                  /* owned (record.c): live records and their readers */
+        struct cop_source *ttl_timer, *purge_timer;      /* owned (policy.c) */
+        struct cop_trash *trash;                         /* owned (trash.c) */
+        struct cop_image_job *image_jobs;                /* owned list (image.c): builds and imports under way */
         struct cop_adoption *adoptions; /* owned list (adopt.c): keepers without a row that are being stopped */
-        char boot_id[40];              /* of the host */
+        char boot_id[40];               /* of the host */
         uint64_t op_serial;
         uint32_t uid_base; /* of slot 0 */
         unsigned slots, ends_since_prune;
-        int lock_fd;                   /* owned: keeps a second engine off this home */
+        int lock_fd; /* owned: keeps a second engine off this home */
         usec_t started_at;
         bool closing;
 };

@@ -23,10 +23,10 @@
 #include "engine/context.h"
 #include "jupyter/connection.h"
 
-#define KEEPER_DEADLINE  (30 * USEC_PER_SEC)
+#define KEEPER_DEADLINE (30 * USEC_PER_SEC)
 #define KERNEL_READY_MAX (60 * USEC_PER_SEC)
-#define KERNEL_LOG_MAX   (1u << 20)
-#define DATA_SLACK       (256ULL << 20)         /* RLIMIT_DATA over the memory limit: thread stacks, never touched arenas */
+#define KERNEL_LOG_MAX (1u << 20)
+#define DATA_SLACK (256ULL << 20) /* RLIMIT_DATA over the memory limit: thread stacks, never touched arenas */
 
 static void on_kernel_ready(struct cop_kernel *k, const struct cop_kernel_info *info, void *userdata);
 static void on_kernel_failed(struct cop_kernel *k, const struct cop_error *error, void *userdata);
@@ -84,7 +84,8 @@ static char *log_tail(struct cop_context *c, size_t max)
         size_t skip = text.len > max ? text.len - max : 0;
         while (text.len > skip && strchr("\n ", text.data[text.len - 1]))
                 text.data[--text.len] = '\0';
-        return cop_utf8_repair(text.data ? text.data + MIN_OF(skip, text.len) : "", text.len - MIN_OF(skip, text.len), NULL);
+        return cop_utf8_repair(text.data ? text.data + MIN_OF(skip, text.len) : "", text.len - MIN_OF(skip, text.len),
+                               NULL);
 }
 
 /* -- starting -------------------------------------------------------------------------------------------------------------- */
@@ -278,8 +279,8 @@ void cop_context_adopt_kernel(struct cop_context *c)
 /* -- forks ------------------------------------------------------------------------------------------------------------------------- */
 
 /* What was loaded goes on with numbers of its own; leaves no name, no history and no count behind. */
-static const char reseed_code[] =
-        "(lambda m: [m[n].seed() for n in ('random', 'numpy.random') if n in m and hasattr(m[n], 'seed')])(__import__('sys').modules)";
+static const char reseed_code[] = "(lambda m: [m[n].seed() for n in ('random', 'numpy.random') if n in m and "
+                                  "hasattr(m[n], 'seed')])(__import__('sys').modules)";
 
 static void on_reseed_output(struct cop_execution *x, const struct cop_output *o, void *userdata)
 {
@@ -304,7 +305,8 @@ static bool reseed(struct cop_context *c)
         if (!c->sandbox->reseed || c->reseeded || !c->row->language || strcmp(c->row->language, "python") != 0)
                 return false;
         c->reseeded = true;
-        return cop_kernel_execute(c->kernel, reseed_code, strlen(reseed_code), &options, &events, c, &c->prepare, NULL) == 0;
+        return cop_kernel_execute(c->kernel, reseed_code, strlen(reseed_code), &options, &events, c, &c->prepare,
+                                  NULL) == 0;
 }
 
 /* -- events of the client ------------------------------------------------------------------------------------------------------ */
@@ -318,8 +320,9 @@ static void on_kernel_ready(struct cop_kernel *k, const struct cop_kernel_info *
         if (info->language && (!c->row->language || strcmp(info->language, c->row->language) != 0))
                 replace_string(&c->row->language, info->language);
         cop_context_set_state(c, c->running ? "busy" : "idle");
-        _cleanup_json_ json_t *detail = json_pack("{s:s, s:I, s:I}", "context_id", c->row->id, "generation",
-                                                  (json_int_t)c->row->generation, "kernel_pid", (json_int_t)c->row->kernel_pid);
+        _cleanup_json_ json_t *detail =
+                json_pack("{s:s, s:I, s:I}", "context_id", c->row->id, "generation", (json_int_t)c->row->generation,
+                          "kernel_pid", (json_int_t)c->row->kernel_pid);
         cop_engine_event(c->sandbox->engine, "kernel.started", c->sandbox->id, detail);
         cop_context_answer_waiting(c, NULL);
         if (c->running)
@@ -342,8 +345,8 @@ static void on_kernel_failed(struct cop_kernel *k, const struct cop_error *error
         }
         _cleanup_free_ char *tail = log_tail(c, 600);
         struct cop_error err;
-        cop_error_set(&err, error->errnum, COP_ERR_kernel_start_failed, "%s%s%s", error->message, tail && *tail ? "; its last output: " : "",
-                      tail ? tail : "");
+        cop_error_set(&err, error->errnum, COP_ERR_kernel_start_failed, "%s%s%s", error->message,
+                      tail && *tail ? "; its last output: " : "", tail ? tail : "");
         cop_context_kill_kernel(c, "died");
         start_failed(c, &err);
 }
@@ -415,9 +418,11 @@ static void forget_kernel_files(struct cop_context *c)
 static const char *loss_message(const struct cop_kernel_end *end)
 {
         if (strcmp(end->reason, "oom") == 0)
-                return "the kernel was killed because the sandbox was out of memory; variables and imports are gone, files are kept";
+                return "the kernel was killed because the sandbox was out of memory; variables and imports are gone, "
+                       "files are kept";
         if (strcmp(end->reason, "timeout") == 0)
-                return "the kernel did not react to interrupts at the cell's limit and was killed; variables and imports are gone, files "
+                return "the kernel did not react to interrupts at the cell's limit and was killed; variables and "
+                       "imports are gone, files "
                        "are kept";
         if (strcmp(end->reason, "restarted") == 0)
                 return "the kernel was restarted on request; variables and imports are gone, files are kept";
@@ -431,8 +436,9 @@ static void remember_loss(struct cop_context *c)
         char stamp[COP_RFC3339_MAX];
 
         json_decref(c->state_lost);
-        c->state_lost = json_pack("{s:s, s:I, s:s, s:s}", "reason", c->end.reason, "generation", (json_int_t)c->row->generation, "at",
-                                  cop_rfc3339(cop_now(CLOCK_REALTIME), stamp), "message", loss_message(&c->end));
+        c->state_lost =
+                json_pack("{s:s, s:I, s:s, s:s}", "reason", c->end.reason, "generation", (json_int_t)c->row->generation,
+                          "at", cop_rfc3339(cop_now(CLOCK_REALTIME), stamp), "message", loss_message(&c->end));
         free(c->row->state_lost);
         c->row->state_lost = json_dumps(c->state_lost, JSON_COMPACT);
 }
@@ -440,8 +446,9 @@ static void remember_loss(struct cop_context *c)
 void cop_context_replace_kernel(struct cop_context *c)
 {
         remember_loss(c);
-        _cleanup_json_ json_t *detail = json_pack("{s:s, s:s, s:I, s:i}", "context_id", c->row->id, "reason", c->end.reason, "generation",
-                                                  (json_int_t)c->row->generation, "status", c->end.status);
+        _cleanup_json_ json_t *detail =
+                json_pack("{s:s, s:s, s:I, s:i}", "context_id", c->row->id, "reason", c->end.reason, "generation",
+                          (json_int_t)c->row->generation, "status", c->end.status);
         cop_engine_event(c->sandbox->engine, "kernel.ended", c->sandbox->id, detail);
         send_signal(c, SIGKILL); /* children that the kernel left in its group */
         forget_kernel_files(c);
@@ -452,7 +459,8 @@ void cop_context_replace_kernel(struct cop_context *c)
 void cop_context_kernel_ended(struct cop_context *c, struct cop_msg *event)
 {
         uint64_t kills = cop_msg_u64_or(event, COP_TAG_OOM_KILLS, 0), known = c->sandbox->oom_kills;
-        bool starting = !c->exiting && (strcmp(c->row->state, "starting") == 0 || strcmp(c->row->state, "restarting") == 0);
+        bool starting =
+                !c->exiting && (strcmp(c->row->state, "starting") == 0 || strcmp(c->row->state, "restarting") == 0);
 
         if (c->end.set)
                 return;
@@ -462,7 +470,8 @@ void cop_context_kernel_ended(struct cop_context *c, struct cop_msg *event)
         c->end.peak = cop_msg_u64_or(event, COP_TAG_MEMORY_PEAK, 0);
         if (c->running)
                 known = MIN_OF(known, c->running->oom_kills_before);
-        c->end.oom = !c->kill_reason && WIFSIGNALED(c->end.status) && WTERMSIG(c->end.status) == SIGKILL && kills > known;
+        c->end.oom =
+                !c->kill_reason && WIFSIGNALED(c->end.status) && WTERMSIG(c->end.status) == SIGKILL && kills > known;
         c->end.reason = c->kill_reason ? c->kill_reason : c->end.oom ? "oom" : "died";
         if (c->exiting || (c->running && c->running->ask_exit))
                 c->end.reason = "exit";
@@ -476,8 +485,8 @@ void cop_context_kernel_ended(struct cop_context *c, struct cop_msg *event)
         if (starting && !c->running) {
                 _cleanup_free_ char *tail = log_tail(c, 600);
                 struct cop_error err;
-                cop_error_set(&err, ECHILD, COP_ERR_kernel_start_failed, "ended before it was ready (status %d)%s%s", c->end.status,
-                              tail && *tail ? "; its last output: " : "", tail ? tail : "");
+                cop_error_set(&err, ECHILD, COP_ERR_kernel_start_failed, "ended before it was ready (status %d)%s%s",
+                              c->end.status, tail && *tail ? "; its last output: " : "", tail ? tail : "");
                 forget_kernel_files(c);
                 start_failed(c, &err);
                 return;

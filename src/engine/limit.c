@@ -10,9 +10,9 @@
  */
 #include "engine/context.h"
 
-#define POKE_DELAY   (150 * USEC_PER_MSEC)
+#define POKE_DELAY (150 * USEC_PER_MSEC)
 #define REPEAT_DELAY (1 * USEC_PER_SEC)
-#define REPEATS      4
+#define REPEATS 4
 
 static void on_timer(struct cop_source *s, usec_t now, void *userdata);
 
@@ -90,6 +90,6 @@ json_t *cop_cell_timeout_view(struct cop_cell *cell)
         if (cell->cause != COP_CAUSE_TIMEOUT)
                 return NULL;
         const char *stage = cell->killed ? "kill" : cell->interrupts > 1 ? "interrupt_repeated" : "interrupt";
-        return json_pack("{s:f, s:s, s:f}", "limit_seconds", (double)cell->timeout / 1e6, "stage", stage, "ended_after_ms",
-                         (double)(cop_now(CLOCK_MONOTONIC) - cell->begun) / 1000);
+        return json_pack("{s:f, s:s, s:f}", "limit_seconds", (double)cell->timeout / 1e6, "stage", stage,
+                         "ended_after_ms", (double)(cop_now(CLOCK_MONOTONIC) - cell->begun) / 1000);
 }

@@ -21,10 +21,11 @@ json_t *cop_node_view(const struct cop_node_row *row)
 {
         char stamp[COP_RFC3339_MAX];
         json_t *view = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:f, s:f}", "id", row->id, "sandbox_id",
-                                 row->sandbox_id, "kind", row->kind, "reason", row->reason, "image_id", row->image_id, "created_at",
-                                 cop_rfc3339(row->created_at, stamp), "memory_bytes", (json_int_t)row->memory_bytes, "file_bytes",
-                                 (json_int_t)row->file_bytes, "files", (json_int_t)row->files, "pause_ms", (double)row->pause / 1000,
-                                 "duration_ms", (double)row->duration / 1000);
+                                 row->sandbox_id, "kind", row->kind, "reason", row->reason, "image_id", row->image_id,
+                                 "created_at", cop_rfc3339(row->created_at, stamp), "memory_bytes",
+                                 (json_int_t)row->memory_bytes, "file_bytes", (json_int_t)row->file_bytes, "files",
+                                 (json_int_t)row->files, "pause_ms", (double)row->pause / 1000, "duration_ms",
+                                 (double)row->duration / 1000);
         if (!view)
                 return NULL;
         if (row->name)
@@ -54,8 +55,11 @@ void cop_node_list(struct cop_engine *e, const char *sandbox_ref, struct cop_op_
         json_t *list = json_array();
         for (struct cop_node_row **row = rows; *row; row++)
                 json_array_append_new(list, cop_node_view(*row));
-        cop_answer(to, sandbox ? json_pack("{s:s, s:s, s:o}", "sandbox_id", sandbox->id, "head", sandbox->node_id, "nodes", list)
-                               : json_pack("{s:o}", "snapshots", list), NULL);
+        cop_answer(to,
+                   sandbox ? json_pack("{s:s, s:s, s:o}", "sandbox_id", sandbox->id, "head", sandbox->node_id, "nodes",
+                                       list)
+                           : json_pack("{s:o}", "snapshots", list),
+                   NULL);
 }
 
 void cop_node_get(struct cop_engine *e, const char *ref, struct cop_op_to to)
@@ -91,13 +95,15 @@ void cop_node_release(struct cop_engine *e, const char *id)
 {
         _cleanup_(cop_node_row_freep) struct cop_node_row *row = NULL;
 
-        if (cop_store_node_get(e->store, id, &row, NULL) < 0 || row->name || cop_store_node_in_use(e->store, row->id, NULL) != 0)
+        if (cop_store_node_get(e->store, id, &row, NULL) < 0 || row->name ||
+            cop_store_node_in_use(e->store, row->id, NULL) != 0)
                 return;
         delete_node(e, row);
         for (;;) { /* ancestors that only served it */
                 _cleanup_(cop_node_row_freep) struct cop_node_row *parent = NULL;
-                if (!row->parent_id[0] || cop_store_node_get(e->store, row->parent_id, &parent, NULL) < 0 || parent->name ||
-                    wanted_by_sandbox(e, parent) || cop_store_node_in_use(e->store, parent->id, NULL) != 0)
+                if (!row->parent_id[0] || cop_store_node_get(e->store, row->parent_id, &parent, NULL) < 0 ||
+                    parent->name || wanted_by_sandbox(e, parent) ||
+                    cop_store_node_in_use(e->store, parent->id, NULL) != 0)
                         return;
                 delete_node(e, parent);
                 cop_node_row_free(row);
@@ -121,7 +127,8 @@ void cop_nodes_release_of(struct cop_engine *e, const char *sandbox_id, const ch
                 cop_node_release(e, rows[--n]->id);
         json_array_foreach (below, i, layer) { /* of other sandboxes: what it was forked from */
                 _cleanup_(cop_node_row_freep) struct cop_node_row *row = NULL;
-                if (cop_store_node_get(e->store, json_string_value(layer), &row, NULL) == 0 && !wanted_by_sandbox(e, row))
+                if (cop_store_node_get(e->store, json_string_value(layer), &row, NULL) == 0 &&
+                    !wanted_by_sandbox(e, row))
                         cop_node_release(e, row->id);
         }
 }
@@ -140,7 +147,8 @@ void cop_node_remove(struct cop_engine *e, const char *ref, struct cop_op_to to)
                 _cleanup_(cop_node_row_freep) struct cop_node_row *parent = NULL;
                 discard_folder(e, row->id);
                 cop_image_release(e, row->image_id);
-                if (row->parent_id[0] && cop_store_node_get(e->store, row->parent_id, &parent, NULL) == 0 && !wanted_by_sandbox(e, parent))
+                if (row->parent_id[0] && cop_store_node_get(e->store, row->parent_id, &parent, NULL) == 0 &&
+                    !wanted_by_sandbox(e, parent))
                         cop_node_release(e, row->parent_id);
         }
         if (r < 0)
@@ -159,7 +167,8 @@ void cop_nodes_sweep(struct cop_engine *e)
                 return;
         while ((entry = readdir(dir))) {
                 _cleanup_(cop_node_row_freep) struct cop_node_row *row = NULL;
-                if (!cop_id_valid(entry->d_name, "nd_", 10) || cop_store_node_get(e->store, entry->d_name, &row, NULL) != -ENOENT)
+                if (!cop_id_valid(entry->d_name, "nd_", 10) ||
+                    cop_store_node_get(e->store, entry->d_name, &row, NULL) != -ENOENT)
                         continue;
                 if (cop_store_node_in_use(e->store, entry->d_name, NULL) == 0)
                         discard_folder(e, entry->d_name);

@@ -19,11 +19,12 @@ static const char *const reasons[] = {"snapshot", "checkpoint", "suspend", "fork
 
 static json_t *context_spec(const struct cop_context_row *row)
 {
-        return json_pack("{s:s, s:s?, s:s?, s:s?, s:s?, s:s?, s:s, s:s, s:s?, s:s?, s:s?, s:s?, s:I, s:I, s:I}", "id", row->id, "name",
-                         row->name, "kernelspec", row->kernelspec, "language", row->language, "cwd", row->cwd, "env", row->env, "state",
-                         row->state, "kernel_key", row->kernel_key, "kernel_dir", row->kernel_dir, "key", row->key, "session",
-                         row->session, "state_lost", row->state_lost, "generation", (json_int_t)row->generation, "execution_count",
-                         (json_int_t)row->execution_count, "kernel_pid", (json_int_t)row->kernel_pid);
+        return json_pack("{s:s, s:s?, s:s?, s:s?, s:s?, s:s?, s:s, s:s, s:s?, s:s?, s:s?, s:s?, s:I, s:I, s:I}", "id",
+                         row->id, "name", row->name, "kernelspec", row->kernelspec, "language", row->language, "cwd",
+                         row->cwd, "env", row->env, "state", row->state, "kernel_key", row->kernel_key, "kernel_dir",
+                         row->kernel_dir, "key", row->key, "session", row->session, "state_lost", row->state_lost,
+                         "generation", (json_int_t)row->generation, "execution_count", (json_int_t)row->execution_count,
+                         "kernel_pid", (json_int_t)row->kernel_pid);
 }
 
 static char *make_spec(struct cop_sandbox *sb)
@@ -111,7 +112,8 @@ int cop_node_restore_contexts(struct cop_sandbox *sb, const struct cop_node_row 
         struct cop_store *store = sb->engine->store;
 
         if (!spec)
-                return cop_error_set(err, EIO, COP_ERR_image_damaged, "what node %s says of its contexts is unreadable", node->id);
+                return cop_error_set(err, EIO, COP_ERR_image_damaged, "what node %s says of its contexts is unreadable",
+                                     node->id);
         sb->row->generation = (uint64_t)json_integer_value(json_object_get(spec, "generation"));
         int r = cop_store_begin(store, err);
         if (r < 0)
@@ -304,7 +306,8 @@ void cop_node_current_cell(struct cop_sandbox *sb, char ret[static COP_STORE_ID_
 
         newest_cell(sb, ret);
         *ret_new = strcmp(ret, sb->row->travel_cell) != 0;
-        if (!*ret_new && sb->row->node_id[0] && cop_store_node_get(sb->engine->store, sb->row->node_id, &head, NULL) == 0)
+        if (!*ret_new && sb->row->node_id[0] &&
+            cop_store_node_get(sb->engine->store, sb->row->node_id, &head, NULL) == 0)
                 memcpy(ret, head->cell_id, COP_STORE_ID_MAX);
 }
 
@@ -349,10 +352,11 @@ static void complete_row(struct cop_sandbox *sb, struct cop_making *m)
 /* What the row will say, in the folder itself: a daemon that starts after a crash has nothing else (cop_node_recover). */
 static int write_note(const struct cop_node_row *row, const char *folder, struct cop_error *err)
 {
-        _cleanup_json_ json_t *note = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s?, s:I}", "sandbox_id", row->sandbox_id,
-                                                "parent_id", row->parent_id, "kind", row->kind, "reason", row->reason, "image_id",
-                                                row->image_id, "cell_id", row->cell_id, "layers", row->layers, "spec", row->spec,
-                                                "name", row->name, "created_at", (json_int_t)row->created_at);
+        _cleanup_json_ json_t *note =
+                json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s?, s:I}", "sandbox_id", row->sandbox_id,
+                          "parent_id", row->parent_id, "kind", row->kind, "reason", row->reason, "image_id",
+                          row->image_id, "cell_id", row->cell_id, "layers", row->layers, "spec", row->spec, "name",
+                          row->name, "created_at", (json_int_t)row->created_at);
         _cleanup_free_ char *text = note ? json_dumps(note, JSON_COMPACT) : NULL;
         char path[4200];
 
@@ -469,7 +473,8 @@ static void make_next(struct cop_engine *e, const char *sandbox_id)
         }
 }
 
-static int enqueue(struct cop_sandbox *sb, const struct cop_node_params *p, cop_node_fn fn, void *userdata, struct cop_error *err)
+static int enqueue(struct cop_sandbox *sb, const struct cop_node_params *p, cop_node_fn fn, void *userdata,
+                   struct cop_error *err)
 {
         struct cop_making *m = calloc(1, sizeof(*m)), **end = &sb->makings;
 

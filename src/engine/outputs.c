@@ -9,7 +9,8 @@
 #include "base/utf8.h"
 
 #define CHUNK_MAX 65536 /* text items are merged up to this; the tail is dropped in such pieces or less */
-#define ITEMS_MAX 8192  /* text items of one stream in head and in tail each: streams that alternate byte by byte cost no more */
+#define ITEMS_MAX \
+        8192 /* text items of one stream in head and in tail each: streams that alternate byte by byte cost no more */
 
 enum zone {
         ZONE_HEAD,
@@ -113,7 +114,8 @@ static double time_ms(usec_t started, usec_t time)
 
 /* -- streams ------------------------------------------------------------------------------------------------------------- */
 
-static void append_text(struct cop_outputs *o, enum cop_stream stream, enum zone zone, const char *text, size_t n, double at)
+static void append_text(struct cop_outputs *o, enum cop_stream stream, enum zone zone, const char *text, size_t n,
+                        double at)
 {
         struct stream_state *s = &o->streams[stream];
 
@@ -149,7 +151,8 @@ static void trim_tail(struct cop_outputs *o, enum cop_stream stream)
         struct stream_state *s = &o->streams[stream];
         size_t limit = o->stream_max - o->stream_max / 2;
 
-        for (struct item *item = s->first_tail, *next; item && (s->tail > limit || s->items[ZONE_TAIL] > ITEMS_MAX); item = next) {
+        for (struct item *item = s->first_tail, *next; item && (s->tail > limit || s->items[ZONE_TAIL] > ITEMS_MAX);
+             item = next) {
                 next = item->next;
                 if (item->stream != stream || item->zone != ZONE_TAIL)
                         continue;
@@ -216,10 +219,10 @@ static size_t json_weight(json_t *value, int depth)
         if (json_is_string(value))
                 return n + json_string_length(value);
         if (json_is_object(value)) {
-                json_object_foreach(value, key, member)
+                json_object_foreach (value, key, member)
                         n += strlen(key) + json_weight(member, depth + 1);
         } else if (json_is_array(value)) {
-                json_array_foreach(value, i, member)
+                json_array_foreach (value, i, member)
                         n += json_weight(member, depth + 1);
         }
         return n;
@@ -233,7 +236,7 @@ static json_t *bounded_data(json_t *data, json_t *original_metadata, size_t text
         const char *mime;
 
         *metadata = json_copy(original_metadata);
-        json_object_foreach(data, mime, value) {
+        json_object_foreach (data, mime, value) {
                 size_t weight = json_weight(value, 0);
                 bool plain = strncmp(mime, "text/plain", 10) == 0 && json_is_string(value);
                 if (weight <= (plain ? text_max : COP_OUTPUT_MIME_BYTES)) {
@@ -470,8 +473,8 @@ json_t *cop_outputs_items(struct cop_outputs *o)
                 if (item->zone == ZONE_TAIL && s->dropped > 0 && !gap_told[item->stream]) {
                         gap_told[item->stream] = true;
                         json_array_append_new(items, json_pack("{s:s, s:s, s:I}", "type", "truncated", "stream",
-                                                               item->stream == COP_STREAM_STDERR ? "stderr" : "stdout", "dropped",
-                                                               (json_int_t)s->dropped));
+                                                               item->stream == COP_STREAM_STDERR ? "stderr" : "stdout",
+                                                               "dropped", (json_int_t)s->dropped));
                 }
                 if (item->zone == ZONE_RICH)
                         json_array_append(items, item->object);
@@ -493,22 +496,25 @@ json_t *cop_outputs_truncated(struct cop_outputs *o)
                 if (!truncated)
                         truncated = json_object();
                 json_object_set_new(truncated, names[i],
-                                    json_pack("{s:I, s:I, s:I, s:I}", "bytes", (json_int_t)s->bytes, "kept_head", (json_int_t)s->head,
-                                              "kept_tail", (json_int_t)s->tail, "dropped", (json_int_t)s->dropped));
+                                    json_pack("{s:I, s:I, s:I, s:I}", "bytes", (json_int_t)s->bytes, "kept_head",
+                                              (json_int_t)s->head, "kept_tail", (json_int_t)s->tail, "dropped",
+                                              (json_int_t)s->dropped));
         }
         if (o->rich_dropped > 0) {
                 if (!truncated)
                         truncated = json_object();
-                json_object_set_new(truncated, "outputs", json_pack("{s:I, s:I}", "count", (json_int_t)(o->rich_count + o->rich_dropped),
-                                                                    "dropped", (json_int_t)o->rich_dropped));
+                json_object_set_new(truncated, "outputs",
+                                    json_pack("{s:I, s:I}", "count", (json_int_t)(o->rich_count + o->rich_dropped),
+                                              "dropped", (json_int_t)o->rich_dropped));
         }
         return truncated;
 }
 
 static void add_result(json_t *results, json_t *item, const char *type)
 {
-        json_array_append_new(results, json_pack("{s:O, s:O, s:b}", "data", json_object_get(item, "data"), "metadata",
-                                                 json_object_get(item, "metadata"), "main", strcmp(type, "result") == 0));
+        json_array_append_new(results,
+                              json_pack("{s:O, s:O, s:b}", "data", json_object_get(item, "data"), "metadata",
+                                        json_object_get(item, "metadata"), "main", strcmp(type, "result") == 0));
 }
 
 void cop_outputs_spread(json_t *cell, json_t *items)
@@ -517,7 +523,7 @@ void cop_outputs_spread(json_t *cell, json_t *items)
         json_t *results = json_array(), *item;
         size_t i;
 
-        json_array_foreach(items, i, item) {
+        json_array_foreach (items, i, item) {
                 const char *type = json_string_value(json_object_get(item, "type"));
                 json_t *text = json_object_get(item, "text");
                 if (!type)
@@ -527,7 +533,8 @@ void cop_outputs_spread(json_t *cell, json_t *items)
                         cop_buf_addf(&streams[stream && strcmp(stream, "stderr") == 0], "\n[… %lld bytes left out …]\n",
                                      (long long)json_integer_value(json_object_get(item, "dropped")));
                 } else if (text) {
-                        cop_buf_add(&streams[strcmp(type, "stderr") == 0], json_string_value(text), json_string_length(text));
+                        cop_buf_add(&streams[strcmp(type, "stderr") == 0], json_string_value(text),
+                                    json_string_length(text));
                 } else if (json_object_get(item, "data")) {
                         add_result(results, item, type);
                 }

@@ -14,12 +14,12 @@
 #include "base/clock.h"
 #include "jupyter/kernel.h"
 
-#define COP_OUTPUT_MAX_DEFAULT (1u << 20)  /* bytes of a stream that a result keeps */
-#define COP_OUTPUT_MAX_LEAST   (1u << 10)
-#define COP_OUTPUT_MAX_MOST    (64u << 20)
-#define COP_OUTPUT_RICH_ITEMS  1000        /* display and result items kept */
-#define COP_OUTPUT_RICH_BYTES  (32u << 20) /* their bytes in all */
-#define COP_OUTPUT_MIME_BYTES  (16u << 20) /* one representation; a larger one is left out and named in the metadata */
+#define COP_OUTPUT_MAX_DEFAULT (1u << 20) /* bytes of a stream that a result keeps */
+#define COP_OUTPUT_MAX_LEAST (1u << 10)
+#define COP_OUTPUT_MAX_MOST (64u << 20)
+#define COP_OUTPUT_RICH_ITEMS 1000        /* display and result items kept */
+#define COP_OUTPUT_RICH_BYTES (32u << 20) /* their bytes in all */
+#define COP_OUTPUT_MIME_BYTES (16u << 20) /* one representation; a larger one is left out and named in the metadata */
 
 struct cop_outputs;
 

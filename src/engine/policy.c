@@ -13,13 +13,13 @@
 
 #include "engine/sandbox.h"
 
-#define LOOK_AGAIN (60 * USEC_PER_SEC)  /* the wall clock may be set */
-#define LOOK_BUSY (1 * USEC_PER_SEC)    /* while it is in the middle of something */
-#define IDLE_DEFAULT 600                /* seconds */
+#define LOOK_AGAIN (60 * USEC_PER_SEC) /* the wall clock may be set */
+#define LOOK_BUSY (1 * USEC_PER_SEC)   /* while it is in the middle of something */
+#define IDLE_DEFAULT 600               /* seconds */
 #define IDLE_MAX (365 * 86400)
 #define KEEP_DEFAULT 50
 #define BYTES_DEFAULT (4ULL << 30)
-#define RETENTION_DEFAULT 14            /* days */
+#define RETENTION_DEFAULT 14 /* days */
 #define RETENTION_WARN (2 * 86400 * USEC_PER_SEC)
 #define DAY (86400 * USEC_PER_SEC)
 #define PURGE_SLICE (2 * USEC_PER_MSEC) /* of work, then */
@@ -128,10 +128,10 @@ void cop_policy_from_json(const char *text, struct cop_policy *ret)
 
 json_t *cop_policy_view(const struct cop_policy *p)
 {
-        return json_pack("{s:f, s:b, s:s, s:s, s:i, s:I, s:i}", "idle_seconds", (double)p->idle / USEC_PER_SEC, "persistent",
-                         p->persistent, "checkpoints", checkpoint_words[p->checkpoints], "on_timeout",
-                         timeout_words[p->restore_on_timeout], "checkpoint_keep", (int)p->checkpoint_keep, "checkpoint_bytes",
-                         (json_int_t)p->checkpoint_bytes, "retention_days", (int)p->retention_days);
+        return json_pack("{s:f, s:b, s:s, s:s, s:i, s:I, s:i}", "idle_seconds", (double)p->idle / USEC_PER_SEC,
+                         "persistent", p->persistent, "checkpoints", checkpoint_words[p->checkpoints], "on_timeout",
+                         timeout_words[p->restore_on_timeout], "checkpoint_keep", (int)p->checkpoint_keep,
+                         "checkpoint_bytes", (json_int_t)p->checkpoint_bytes, "retention_days", (int)p->retention_days);
 }
 
 /* -- when ---------------------------------------------------------------------------------------------------------- */
@@ -151,14 +151,16 @@ void cop_policy_add_times(struct cop_sandbox *sb, json_t *view)
         if (last)
                 json_object_set_new(view, "last_activity_at", json_string(cop_rfc3339(last, stamp)));
         if (sb->state == COP_SANDBOX_RUNNING && sb->policy.idle && !cop_sandbox_busy_with(sb))
-                json_object_set_new(view, "idle_at", json_string(cop_rfc3339(cop_usec_add(last, sb->policy.idle), stamp)));
+                json_object_set_new(view, "idle_at",
+                                    json_string(cop_rfc3339(cop_usec_add(last, sb->policy.idle), stamp)));
         usec_t until = sb->state == COP_SANDBOX_SUSPENDED ? retained_until(sb) : 0;
         if (!until)
                 return;
         json_object_set_new(view, "retained_until", json_string(cop_rfc3339(until, stamp)));
         if (until < cop_usec_add(cop_now(CLOCK_REALTIME), RETENTION_WARN))
-                json_object_set_new(view, "warning",
-                                    json_string("it will soon be removed, having slept so long; use it, or set policy.persistent"));
+                json_object_set_new(
+                        view, "warning",
+                        json_string("it will soon be removed, having slept so long; use it, or set policy.persistent"));
 }
 
 static void note_wait(usec_t *wait, usec_t now, usec_t at)
@@ -217,7 +219,8 @@ static void look(struct cop_engine *e)
                 if (!look_at_end(sb, now, &wait))
                         look_at_idle(sb, now, &wait);
         }
-        cop_source_set_time(e->ttl_timer, any ? cop_usec_add(cop_now(CLOCK_MONOTONIC), MAX_OF(wait, USEC_PER_MSEC)) : USEC_INFINITY);
+        cop_source_set_time(e->ttl_timer,
+                            any ? cop_usec_add(cop_now(CLOCK_MONOTONIC), MAX_OF(wait, USEC_PER_MSEC)) : USEC_INFINITY);
 }
 
 static void on_timer(struct cop_source *s, usec_t now, void *userdata)

@@ -22,8 +22,8 @@
 #include "base/fs.h"
 #include "engine/internal.h"
 
-#define KEY_MAX         64
-#define SANDBOX_LOG     "sandbox.ndjson"
+#define KEY_MAX 64
+#define SANDBOX_LOG "sandbox.ndjson"
 #define SANDBOX_LOG_OLD "sandbox.1.ndjson"
 
 struct cop_record {
@@ -151,7 +151,8 @@ static int count_lines(int fd, uint64_t *ret_lines, uint64_t *ret_bytes)
         return 0;
 }
 
-int cop_record_begin(struct cop_engine *e, int logs_fd, const char *key, size_t max, struct cop_record **ret, struct cop_error *err)
+int cop_record_begin(struct cop_engine *e, int logs_fd, const char *key, size_t max, struct cop_record **ret,
+                     struct cop_error *err)
 {
         _cleanup_close_ int fd = -EBADF;
         char name[KEY_MAX + 8];
@@ -291,7 +292,8 @@ void cop_sandbox_log(struct cop_engine *e, int logs_fd, const char *sandbox_id, 
         fd = openat(logs_fd, SANDBOX_LOG, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
         if (fd < 0 || fstat(fd, &st) < 0)
                 return;
-        if ((uint64_t)st.st_size > COP_RECORD_LOG_MAX && renameat(logs_fd, SANDBOX_LOG, logs_fd, SANDBOX_LOG_OLD) == 0) {
+        if ((uint64_t)st.st_size > COP_RECORD_LOG_MAX &&
+            renameat(logs_fd, SANDBOX_LOG, logs_fd, SANDBOX_LOG_OLD) == 0) {
                 cop_close(TAKE_FD(fd));
                 fd = openat(logs_fd, SANDBOX_LOG, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
                 if (fd < 0)
@@ -361,7 +363,8 @@ static void file_close(void *data)
 static const struct cop_record_source file_source_ops = {.read = file_read, .close = file_close};
 
 int cop_record_reader_new(struct cop_engine *e, const char *key, const struct cop_record_source *source, void *data,
-                          void (*more)(void *userdata), void *userdata, struct cop_record_reader **ret, struct cop_error *err)
+                          void (*more)(void *userdata), void *userdata, struct cop_record_reader **ret,
+                          struct cop_error *err)
 {
         struct cop_record_reader *r = calloc(1, sizeof(*r));
 
@@ -405,13 +408,14 @@ ssize_t cop_record_read(struct cop_record_reader *r, char *buf, size_t n)
 }
 
 /* The file source `name` below logs_fd (borrowed). */
-static int file_source_new(struct cop_engine *e, int logs_fd, const char *name, const char *key, struct file_source **ret,
-                           struct cop_error *err)
+static int file_source_new(struct cop_engine *e, int logs_fd, const char *name, const char *key,
+                           struct file_source **ret, struct cop_error *err)
 {
         _cleanup_close_ int fd = openat(logs_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 
         if (fd < 0)
-                return errno == ENOENT ? cop_error_set(err, ENOENT, COP_ERR_range_invalid, "the log of %s is no longer kept", key)
+                return errno == ENOENT ? cop_error_set(err, ENOENT, COP_ERR_range_invalid,
+                                                       "the log of %s is no longer kept", key)
                                        : cop_error_errno(err, errno, "opening the log of %s", key);
         struct file_source *f = calloc(1, sizeof(*f));
         if (!f)
@@ -435,8 +439,9 @@ static void add_event_line(struct event_source *s, const struct cop_event_row *r
 {
         char stamp[COP_RFC3339_MAX];
         json_error_t error;
-        _cleanup_json_ json_t *event = json_pack("{s:I, s:I, s:s, s:s}", "seq", (json_int_t)row->id, "id", (json_int_t)row->id, "at",
-                                                 cop_rfc3339(row->at, stamp), "type", row->type);
+        _cleanup_json_ json_t *event =
+                json_pack("{s:I, s:I, s:s, s:s}", "seq", (json_int_t)row->id, "id", (json_int_t)row->id, "at",
+                          cop_rfc3339(row->at, stamp), "type", row->type);
         if (!event)
                 return;
         if (row->sandbox_id[0])
@@ -483,14 +488,15 @@ static const struct cop_record_source event_source_ops = {.read = event_read, .c
 
 /* -- opening ------------------------------------------------------------------------------------------------------------------ */
 
-static int open_events(struct cop_engine *e, uint64_t after_seq, bool follow, void (*more)(void *userdata), void *userdata,
-                       struct cop_record_reader **ret, struct cop_error *err)
+static int open_events(struct cop_engine *e, uint64_t after_seq, bool follow, void (*more)(void *userdata),
+                       void *userdata, struct cop_record_reader **ret, struct cop_error *err)
 {
         struct event_source *s = calloc(1, sizeof(*s));
 
         if (!s)
                 return cop_error_errno(err, ENOMEM, "events");
-        *s = (struct event_source){.engine = e, .after = (int64_t)after_seq, .follow = follow, .pending = COP_BUF(16u << 20)};
+        *s = (struct event_source){
+                .engine = e, .after = (int64_t)after_seq, .follow = follow, .pending = COP_BUF(16u << 20)};
         return cop_record_reader_new(e, "events", &event_source_ops, s, more, userdata, ret, err);
 }
 
@@ -511,8 +517,9 @@ static int open_logs(struct cop_engine *e, const char *ref, char id[static COP_I
         return fd;
 }
 
-int cop_record_open(struct cop_engine *e, enum cop_record_kind kind, const char *ref, const char *id, uint64_t after_seq, bool follow,
-                    void (*more)(void *userdata), void *userdata, struct cop_record_reader **ret, struct cop_error *err)
+int cop_record_open(struct cop_engine *e, enum cop_record_kind kind, const char *ref, const char *id,
+                    uint64_t after_seq, bool follow, void (*more)(void *userdata), void *userdata,
+                    struct cop_record_reader **ret, struct cop_error *err)
 {
         _cleanup_(cop_cell_row_freep) struct cop_cell_row *cell = NULL;
         _cleanup_close_ int logs_fd = -EBADF;

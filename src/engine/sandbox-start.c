@@ -58,7 +58,8 @@ static int get_own_limits(const struct cop_sandbox_params *p, struct cop_sandbox
 }
 
 /* What a caller leaves open is as it was in the sandbox that the node is of. */
-static int get_limits(const struct cop_sandbox_params *p, const struct cop_node_row *node, struct cop_sandbox_limits *ret, struct cop_error *err)
+static int get_limits(const struct cop_sandbox_params *p, const struct cop_node_row *node,
+                      struct cop_sandbox_limits *ret, struct cop_error *err)
 {
         _cleanup_json_ json_t *spec = node ? json_loads(node->spec, 0, NULL) : NULL;
         json_t *limits = json_object_get(spec, "limits");
@@ -77,7 +78,8 @@ static int get_limits(const struct cop_sandbox_params *p, const struct cop_node_
 }
 
 /* The policy of the source, but for what makes it stay; its environment only when it was asked for. */
-static int inherit(const struct cop_sandbox_params *p, const struct cop_node_row *node, struct cop_sandbox_row *row, struct cop_error *err)
+static int inherit(const struct cop_sandbox_params *p, const struct cop_node_row *node, struct cop_sandbox_row *row,
+                   struct cop_error *err)
 {
         _cleanup_json_ json_t *spec = json_loads(node->spec, 0, NULL);
         json_t *policy = json_object_get(spec, "policy"), *env = json_object_get(spec, "env");
@@ -214,8 +216,8 @@ void cop_sandbox_write_generation(struct cop_sandbox *sb)
 {
         char text[160];
 
-        int n = snprintf(text, sizeof(text), "{\"sandbox_id\": \"%s\", \"node_id\": \"%s\", \"at\": %llu}\n", sb->id, sb->row->node_id,
-                         (unsigned long long)cop_now(CLOCK_REALTIME));
+        int n = snprintf(text, sizeof(text), "{\"sandbox_id\": \"%s\", \"node_id\": \"%s\", \"at\": %llu}\n", sb->id,
+                         sb->row->node_id, (unsigned long long)cop_now(CLOCK_REALTIME));
         if (sb->ipc_fd >= 0)
                 cop_write_file_atomic(sb->ipc_fd, "generation", text, (size_t)n, 0444, NULL);
 }
@@ -369,7 +371,8 @@ static int add_node_paths(struct cop_sandbox *sb, const char *thaw_node, struct 
         size_t i;
 
         json_array_foreach (layers, i, layer) {
-                int r = cop_path_format(path, sizeof(path), "%s/nodes/%s/layer", sb->engine->home, json_string_value(layer));
+                int r = cop_path_format(path, sizeof(path), "%s/nodes/%s/layer", sb->engine->home,
+                                        json_string_value(layer));
                 if (r < 0)
                         return cop_error_errno(err, r, "%s", sb->engine->home);
                 cop_msg_add_str(m, COP_TAG_LOWER, path);
@@ -383,8 +386,8 @@ static int add_node_paths(struct cop_sandbox *sb, const char *thaw_node, struct 
         return 0;
 }
 
-int cop_sandbox_send_start(struct cop_sandbox *sb, const char *thaw_node, unsigned flags, cop_keeper_reply_fn fn, void *userdata,
-                           struct cop_error *err)
+int cop_sandbox_send_start(struct cop_sandbox *sb, const char *thaw_node, unsigned flags, cop_keeper_reply_fn fn,
+                           void *userdata, struct cop_error *err)
 {
         _cleanup_msg_ struct cop_msg m = COP_MSG_NULL;
         struct cop_sandbox_limits limits;
@@ -509,7 +512,8 @@ void cop_sandbox_create(struct cop_engine *e, const struct cop_sandbox_params *p
         if (r == 0)
                 r = cop_sandbox_start_keeper(sb, &err);
         if (r == 0)
-                r = cop_sandbox_send_start(sb, sb->start->thaw_node, sb->start->thaw_node ? COP_THAW_FORK : 0, on_started, sb, &err);
+                r = cop_sandbox_send_start(sb, sb->start->thaw_node, sb->start->thaw_node ? COP_THAW_FORK : 0,
+                                           on_started, sb, &err);
         if (r < 0)
                 fail(sb, &err);
         else if (ret_op)

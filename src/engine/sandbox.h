@@ -64,8 +64,8 @@ void cop_sandbox_start_drop(struct cop_sandbox *sb); /* frees what it holds, tel
 int cop_sandbox_make_folders(struct cop_sandbox *sb, struct cop_error *err);
 int cop_sandbox_start_keeper(struct cop_sandbox *sb, struct cop_error *err);
 /* START; thaw_node: id of the node whose memory is thawed instead of starting an init, NULL = none; flags as in wire.h. */
-int cop_sandbox_send_start(struct cop_sandbox *sb, const char *thaw_node, unsigned flags, cop_keeper_reply_fn fn, void *userdata,
-                           struct cop_error *err);
+int cop_sandbox_send_start(struct cop_sandbox *sb, const char *thaw_node, unsigned flags, cop_keeper_reply_fn fn,
+                           void *userdata, struct cop_error *err);
 /* A keeper that died says why on its stderr only: its last words are added to the message. */
 void cop_sandbox_add_last_words(struct cop_sandbox *sb, struct cop_error *err);
 
@@ -96,7 +96,7 @@ void cop_policy_from_json(const char *text, struct cop_policy *ret); /* what it 
 json_t *cop_policy_view(const struct cop_policy *p);
 /* last_activity_at, idle_at, retained_until, warning. */
 void cop_policy_add_times(struct cop_sandbox *sb, json_t *view);
-void cop_policy_purge(struct cop_engine *e);   /* something was marked for cop_store_purge_step */
+void cop_policy_purge(struct cop_engine *e); /* something was marked for cop_store_purge_step */
 
 /* -- checkpoint.c -------------------------------------------------------------------------------------------------- */
 
@@ -118,7 +118,7 @@ void cop_checkpoint_thin(struct cop_sandbox *sb);
 
 /* What keeps it awake: its description, or NULL. */
 const char *cop_sandbox_busy_with(struct cop_sandbox *sb);
-bool cop_sandbox_busy_with_cells(struct cop_sandbox *sb);   /* a cell runs or waits, or a kernel is on its way */
+bool cop_sandbox_busy_with_cells(struct cop_sandbox *sb);         /* a cell runs or waits, or a kernel is on its way */
 bool cop_sandbox_busy_with_running(const struct cop_sandbox *sb); /* a cell runs */
 /* Suspends one that has been idle; a request that comes before it is frozen wins. */
 void cop_sandbox_suspend_idle(struct cop_sandbox *sb);
@@ -128,7 +128,8 @@ void cop_sandbox_restore(struct cop_sandbox *sb, const char *node);
 void cop_sandbox_thaw_failed(struct cop_sandbox *sb, const struct cop_error *err);
 
 void cop_sandbox_sleep_drop(struct cop_sandbox *sb);
-void cop_sandbox_sleep_abort(struct cop_sandbox *sb, const struct cop_error *err); /* it ends: tells who waits for its sleep */
+void cop_sandbox_sleep_abort(struct cop_sandbox *sb,
+                             const struct cop_error *err); /* it ends: tells who waits for its sleep */
 
 /* -- adopt.c ------------------------------------------------------------------------------------------------------- */
 

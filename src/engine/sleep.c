@@ -20,8 +20,8 @@
 #include "base/fs.h"
 #include "sandbox/cgroup.h"
 
-#define QUIET_MAX     (30 * USEC_PER_SEC)
-#define QUIET_LOOK    (10 * USEC_PER_MSEC)
+#define QUIET_MAX (30 * USEC_PER_SEC)
+#define QUIET_LOOK (10 * USEC_PER_MSEC)
 #define STOP_DEADLINE (10 * USEC_PER_SEC)
 
 struct sleeper {
@@ -165,8 +165,8 @@ static void lose_memory(struct cop_sandbox *sb)
                 return;
         for (struct cop_context_row **row = rows; *row; row++) {
                 _cleanup_json_ json_t *lost = json_pack(
-                        "{s:s, s:I, s:s, s:s}", "reason", sb->resume_reason, "generation", (json_int_t)(*row)->generation, "at",
-                        cop_rfc3339(cop_now(CLOCK_REALTIME), stamp), "message",
+                        "{s:s, s:I, s:s, s:s}", "reason", sb->resume_reason, "generation",
+                        (json_int_t)(*row)->generation, "at", cop_rfc3339(cop_now(CLOCK_REALTIME), stamp), "message",
                         "the sandbox was started again from its files; variables, imports and processes are gone");
                 free((*row)->state_lost);
                 (*row)->state_lost = json_dumps(lost, JSON_COMPACT);
@@ -211,7 +211,8 @@ static void on_booted(struct cop_msg *reply, const struct cop_error *err, void *
         snprintf(sb->row->state, sizeof(sb->row->state), "running");
         cop_store_sandbox_set_node(sb->engine->store, sb->row, NULL);
         cop_sandbox_sleep_drop(sb);
-        _cleanup_json_ json_t *detail = json_pack("{s:b, s:s}", "memoryRestored", sb->memory_restored, "resumeReason", sb->resume_reason);
+        _cleanup_json_ json_t *detail =
+                json_pack("{s:b, s:s}", "memoryRestored", sb->memory_restored, "resumeReason", sb->resume_reason);
         cop_engine_event(sb->engine, "sandbox.resumed", sb->id, detail);
         cop_sandbox_take_over(sb);
 }
@@ -279,7 +280,8 @@ void cop_sandbox_answer_resumed(struct cop_sandbox *sb, const struct cop_error *
         cop_op_done(userdata, view, err);
 }
 
-void cop_sandbox_resume(struct cop_engine *e, const char *ref, bool require_memory, struct cop_op_to to, struct cop_op **ret_op)
+void cop_sandbox_resume(struct cop_engine *e, const char *ref, bool require_memory, struct cop_op_to to,
+                        struct cop_op **ret_op)
 {
         struct cop_op *op = cop_op_new(e, to, NULL, NULL);
         struct cop_sandbox *sb = cop_sandbox_by_ref(e, ref);
@@ -305,7 +307,8 @@ static const char *busy_kernels(const struct cop_sandbox *sb)
         for (struct cop_context *c = sb->contexts; c; c = c->next) {
                 if (c->running || c->queue_head)
                         return "a cell is running";
-                if (c->removing || c->call || c->waiting || c->prepare || (c->kernel && !cop_kernel_is_ready(c->kernel)))
+                if (c->removing || c->call || c->waiting || c->prepare ||
+                    (c->kernel && !cop_kernel_is_ready(c->kernel)))
                         return "a kernel is being started or ended";
         }
         return NULL;
@@ -338,7 +341,8 @@ static void awake_again(struct cop_sandbox *sb, const struct cop_error *err)
         sb->row->pending_node[0] = '\0';
         cop_error_wrap(&error, 0, "sandbox %s could not be suspended and runs on", sb->id);
         if (sb->sleep->idle) { /* it is tried again an idle time later, not at once */
-                _cleanup_json_ json_t *detail = json_pack("{s:s, s:s}", "code", cop_err_code_name(err->code), "message", err->message);
+                _cleanup_json_ json_t *detail =
+                        json_pack("{s:s, s:s}", "code", cop_err_code_name(err->code), "message", err->message);
                 cop_engine_event(sb->engine, "suspend.failed", sb->id, detail);
         }
         sb->last_activity = cop_now(CLOCK_REALTIME);
@@ -369,7 +373,8 @@ static void on_frozen(struct cop_node_row *row, const struct cop_error *err, voi
         sb->held = false;
         discard_folders(sb);
         cop_policy_changed(sb->engine);
-        _cleanup_json_ json_t *detail = json_pack("{s:s, s:f}", "node_id", row->id, "duration_ms", (double)row->duration / 1000);
+        _cleanup_json_ json_t *detail =
+                json_pack("{s:s, s:f}", "node_id", row->id, "duration_ms", (double)row->duration / 1000);
         cop_engine_event(sb->engine, "sandbox.suspended", sb->id, detail);
         answer_sleepers(sb, NULL);
         cop_sandbox_sleep_drop(sb);

@@ -13,11 +13,11 @@
 
 struct travel {
         struct cop_engine *engine;
-        struct cop_op *op; /* NULL: nobody waits */
-        char *node;        /* owned; id or name, or NULL */
-        unsigned undo, redo; /* steps */
-        bool force;        /* whatever the kernels are doing */
-        bool saved;        /* undo: tried to keep the present state */
+        struct cop_op *op;           /* NULL: nobody waits */
+        char *node;                  /* owned; id or name, or NULL */
+        unsigned undo, redo;         /* steps */
+        bool force;                  /* whatever the kernels are doing */
+        bool saved;                  /* undo: tried to keep the present state */
         struct cop_node_row *target; /* owned */
         char sandbox_id[COP_ID_MAX];
 };
@@ -72,7 +72,8 @@ static int find_before(struct cop_sandbox *sb, unsigned steps, struct cop_node_r
                 cop_node_row_free(row);
         }
         return cop_error_set(err, ENOENT, COP_ERR_node_not_found,
-                             "sandbox %s has no saved state that far back; `coppice log %s` shows those it has", sb->id, sb->id);
+                             "sandbox %s has no saved state that far back; `coppice log %s` shows those it has", sb->id,
+                             sb->id);
 }
 
 static int find_redo(struct cop_sandbox *sb, unsigned steps, struct cop_node_row **ret, struct cop_error *err)
@@ -84,8 +85,8 @@ static int find_redo(struct cop_sandbox *sb, unsigned steps, struct cop_node_row
 
         cop_node_current_cell(sb, cell, &new_cell);
         if (new_cell || n < steps)
-                return cop_error_set(err, ENOENT, COP_ERR_node_not_found, "there is nothing to redo in sandbox %s%s", sb->id,
-                                     new_cell && n > 0 ? ": a new cell was run since" : "");
+                return cop_error_set(err, ENOENT, COP_ERR_node_not_found, "there is nothing to redo in sandbox %s%s",
+                                     sb->id, new_cell && n > 0 ? ": a new cell was run since" : "");
         return cop_store_node_get(sb->engine->store, json_string_value(json_array_get(list, n - steps)), ret, err);
 }
 
@@ -111,7 +112,8 @@ static void note_redo(struct travel *t, struct cop_sandbox *sb)
         }
         for (unsigned i = 0; i < t->redo; i++)
                 json_array_remove(list, json_array_size(list) - 1);
-        if (t->undo && sb->row->node_id[0] && cop_store_node_get(t->engine->store, sb->row->node_id, &head, NULL) == 0 &&
+        if (t->undo && sb->row->node_id[0] &&
+            cop_store_node_get(t->engine->store, sb->row->node_id, &head, NULL) == 0 &&
             strcmp(head->cell_id, cell) == 0)
                 json_array_append_new(list, json_string(head->id));
         while (json_array_size(list) > REDO_MAX)
@@ -163,7 +165,10 @@ static void go(struct travel *t, struct cop_sandbox *sb)
         }
         sb->state = COP_SANDBOX_RESUMING;
         _cleanup_json_ json_t *detail = json_pack("{s:s, s:s}", "node_id", t->target->id, "why",
-                                                  !t->op ? "on_timeout" : t->undo ? "undo" : t->redo ? "redo" : "goto");
+                                                  !t->op    ? "on_timeout"
+                                                  : t->undo ? "undo"
+                                                  : t->redo ? "redo"
+                                                            : "goto");
         cop_engine_event(t->engine, "sandbox.goto", sb->id, detail);
         cop_commands_end(sb, "undone");
         cop_contexts_detach(sb);
@@ -220,7 +225,8 @@ static void look_and_go(struct travel *t, struct cop_sandbox *sb)
                 return;
         }
         if (busy)
-                r = cop_error_set(&err, EBUSY, COP_ERR_invalid_state, "%s in sandbox %s; interrupt or await it", busy, sb->id);
+                r = cop_error_set(&err, EBUSY, COP_ERR_invalid_state, "%s in sandbox %s; interrupt or await it", busy,
+                                  sb->id);
         else if (sb->makings) {
                 cop_node_after_makings(sb, on_quiet, t);
                 return;
@@ -228,7 +234,8 @@ static void look_and_go(struct travel *t, struct cop_sandbox *sb)
         if (r == 0)
                 r = find_target(t, sb, &err);
         if (r == 0 && strcmp(t->target->image_id, sb->row->image_id) != 0)
-                r = cop_error_set(&err, EINVAL, COP_ERR_invalid_state, "node %s is of another image than sandbox %s", t->target->id, sb->id);
+                r = cop_error_set(&err, EINVAL, COP_ERR_invalid_state, "node %s is of another image than sandbox %s",
+                                  t->target->id, sb->id);
         if (r < 0) {
                 travel_failed(t, &err);
                 return;
@@ -246,8 +253,8 @@ static void look_and_go(struct travel *t, struct cop_sandbox *sb)
 
 /* -- operations ------------------------------------------------------------------------------------------------------------------- */
 
-static void travel(struct cop_engine *e, const char *ref, const char *node, unsigned undo, unsigned redo, struct cop_op_to to,
-                   struct cop_op **ret_op)
+static void travel(struct cop_engine *e, const char *ref, const char *node, unsigned undo, unsigned redo,
+                   struct cop_op_to to, struct cop_op **ret_op)
 {
         struct travel *t = calloc(1, sizeof(*t));
 
@@ -269,17 +276,20 @@ static void travel(struct cop_engine *e, const char *ref, const char *node, unsi
                 *ret_op = cop_op_find(e, serial);
 }
 
-void cop_sandbox_goto(struct cop_engine *e, const char *ref, const char *node, struct cop_op_to to, struct cop_op **ret_op)
+void cop_sandbox_goto(struct cop_engine *e, const char *ref, const char *node, struct cop_op_to to,
+                      struct cop_op **ret_op)
 {
         travel(e, ref, node, 0, 0, to, ret_op);
 }
 
-void cop_sandbox_undo(struct cop_engine *e, const char *ref, unsigned steps, struct cop_op_to to, struct cop_op **ret_op)
+void cop_sandbox_undo(struct cop_engine *e, const char *ref, unsigned steps, struct cop_op_to to,
+                      struct cop_op **ret_op)
 {
         travel(e, ref, NULL, steps, 0, to, ret_op);
 }
 
-void cop_sandbox_redo(struct cop_engine *e, const char *ref, unsigned steps, struct cop_op_to to, struct cop_op **ret_op)
+void cop_sandbox_redo(struct cop_engine *e, const char *ref, unsigned steps, struct cop_op_to to,
+                      struct cop_op **ret_op)
 {
         travel(e, ref, NULL, 0, steps, to, ret_op);
 }

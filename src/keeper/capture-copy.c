@@ -24,14 +24,16 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 
-#define XATTR_MAX  65536
-#define CHUNK      (64u << 20) /* between two looks at `cancel` */
-#define PATIENT_SIZE (4 << 20) /* takes longer to copy than a tick */
-#define NOTE       "trusted.coppice.source" /* cannot be seen or set from a user namespace */
+#define XATTR_MAX 65536
+#define CHUNK (64u << 20)             /* between two looks at `cancel` */
+#define PATIENT_SIZE (4 << 20)        /* takes longer to copy than a tick */
+#define NOTE "trusted.coppice.source" /* cannot be seen or set from a user namespace */
 
 struct cop_capture_note cop_capture_note_of(const struct stat *st)
 {
-        return (struct cop_capture_note){.ino = st->st_ino, .size = (uint64_t)st->st_size, .ctime_sec = st->st_ctim.tv_sec,
+        return (struct cop_capture_note){.ino = st->st_ino,
+                                         .size = (uint64_t)st->st_size,
+                                         .ctime_sec = st->st_ctim.tv_sec,
                                          .ctime_nsec = st->st_ctim.tv_nsec};
 }
 
@@ -51,7 +53,8 @@ bool cop_capture_is_current(int dir_fd, const char *name, const struct cop_captu
             (uint64_t)st.st_size != want->size)
                 return false;
         _cleanup_close_ int fd = openat(dir_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-        return fd >= 0 && fgetxattr(fd, NOTE, &have, sizeof(have)) == sizeof(have) && memcmp(&have, want, sizeof(have)) == 0;
+        return fd >= 0 && fgetxattr(fd, NOTE, &have, sizeof(have)) == sizeof(have) &&
+               memcmp(&have, want, sizeof(have)) == 0;
 }
 
 /* Where attributes are read and set: an open file, or a link or special file, which cannot be opened, in an open folder. */
@@ -84,7 +87,8 @@ static int copy_attribute(const struct place *from, const struct place *to, cons
 
         if (size < 0)
                 return errno == ENODATA ? 0 : -errno;
-        int r = to->follow ? setxattr(to->path, name, value, (size_t)size, 0) : lsetxattr(to->path, name, value, (size_t)size, 0);
+        int r = to->follow ? setxattr(to->path, name, value, (size_t)size, 0)
+                           : lsetxattr(to->path, name, value, (size_t)size, 0);
         return r < 0 && errno != ENOTSUP ? -errno : 0;
 }
 
@@ -93,7 +97,8 @@ static int remove_stale(const struct place *from, const struct place *to, char *
         ssize_t n = list_names(to, names, XATTR_MAX);
 
         for (char *name = names; n > 0 && name < names + n; name += strlen(name) + 1)
-                if (get_value(from, name, NULL, 0) < 0 && errno == ENODATA && removexattr(to->path, name) < 0 && errno != ENODATA)
+                if (get_value(from, name, NULL, 0) < 0 && errno == ENODATA && removexattr(to->path, name) < 0 &&
+                    errno != ENODATA)
                         return -errno;
         return 0;
 }
@@ -253,5 +258,6 @@ int cop_capture_copy_special(int upper_fd, int layer_fd, const char *name, const
         /* A device of the host: cannot be made from inside a user namespace. */
         if ((S_ISCHR(st->st_mode) || S_ISBLK(st->st_mode)) && st->st_rdev != 0)
                 return -ESTALE;
-        return mknodat(layer_fd, name, st->st_mode, st->st_rdev) < 0 ? -errno : finish_by_name(upper_fd, layer_fd, name, st);
+        return mknodat(layer_fd, name, st->st_mode, st->st_rdev) < 0 ? -errno
+                                                                     : finish_by_name(upper_fd, layer_fd, name, st);
 }

@@ -23,11 +23,11 @@
 #include "base/fs.h"
 #include "keeper/capture-copy.h"
 
-#define DEPTH_MAX  400
-#define SEEN_MAX   500000 /* names kept in memory between passes: some 60 MB */
+#define DEPTH_MAX 400
+#define SEEN_MAX 500000 /* names kept in memory between passes: some 60 MB */
 #define LINK_SLOTS 4096
 
-struct item { /* a name in a folder */
+struct item {                              /* a name in a folder */
         struct cop_capture_folder *folder; /* owned; of a folder */
         struct cop_capture_note note;
         bool known; /* the layer has exactly that */
@@ -271,7 +271,8 @@ static int capture_file(struct cop_capture *c, struct frame *f, const char *name
         int r = make_room(f, name);
         if (r < 0)
                 return r;
-        if (!c->plain && cop_capture_is_current(parent_of(f), name, &note) && linkat(f->parent, name, layer, name, 0) == 0)
+        if (!c->plain && cop_capture_is_current(parent_of(f), name, &note) &&
+            linkat(f->parent, name, layer, name, 0) == 0)
                 return 0;
         return cop_capture_copy_file(c, f->upper, layer, name, st, settled);
 }
@@ -306,7 +307,8 @@ static int enter_folder(struct cop_capture *c, struct frame *f, struct item *ite
         return r;
 }
 
-static int capture_file_or_other(struct cop_capture *c, struct frame *f, struct item *item, struct stat *st, bool *settled)
+static int capture_file_or_other(struct cop_capture *c, struct frame *f, struct item *item, struct stat *st,
+                                 bool *settled)
 {
         bool several = st->st_nlink > 1 && !c->plain;
         uint64_t ino = st->st_ino;
@@ -467,14 +469,15 @@ static int explain(struct cop_capture *c, int r, struct cop_error *err)
                 return cop_error_set(err, ECANCELED, COP_ERR_cancelled, "saving the sandbox's files was given up");
         if (r == -ELOOP)
                 return cop_error_set(err, ELOOP, COP_ERR_io_error,
-                                     "the sandbox's files lie deeper than %d folders (at \"%s\"); remove or move them", DEPTH_MAX,
-                                     c->where);
+                                     "the sandbox's files lie deeper than %d folders (at \"%s\"); remove or move them",
+                                     DEPTH_MAX, c->where);
         return cop_error_errno(err, r, "saving the sandbox's file \"%s\"", c->where);
 }
 
 int cop_capture_pass(struct cop_capture *c, struct cop_error *err)
 {
-        struct frame top = {.name = "", .upper = c->upper_fd, .layer = c->layer_fd, .parent = c->parent_fd, .parent_looked = true};
+        struct frame top = {
+                .name = "", .upper = c->upper_fd, .layer = c->layer_fd, .parent = c->parent_fd, .parent_looked = true};
 
         c->where[0] = '\0';
         if (!c->seen && !(c->seen = calloc(1, sizeof(*c->seen))))

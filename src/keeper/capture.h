@@ -28,8 +28,8 @@ struct cop_capture {
         int layer_fd;  /* borrowed */
         int parent_fd; /* borrowed; -EBADF = none */
         bool plain;    /* not an overlay's upper directory: sockets are left out, nothing is noted, nothing is linked */
-        bool patient;  /* the sandbox runs meanwhile: a large file that has just been written is given the time to be known again */
-        atomic_bool cancel; /* another thread wants the pass to end: it fails with ECANCELED */
+        bool patient; /* the sandbox runs meanwhile: a large file that has just been written is given the time to be known again */
+        atomic_bool cancel;    /* another thread wants the pass to end: it fails with ECANCELED */
         uint64_t files, bytes; /* copied, linked ones not counted: of all passes */
 
         struct cop_capture_folder *seen; /* owned: what the last pass found */

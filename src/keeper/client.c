@@ -66,7 +66,8 @@ static void handle_hello(struct cop_keep *k, struct cop_msg *m)
 
         if (version != COP_WIRE_VERSION) { /* the numbers of messages mean something else */
                 cop_error_set(&err, EPROTO, COP_ERR_unsupported,
-                              "this keeper speaks version %d of the protocol and was asked for %llu; end the sandbox and start it anew",
+                              "this keeper speaks version %d of the protocol and was asked for %llu; end the sandbox "
+                              "and start it anew",
                               COP_WIRE_VERSION, (unsigned long long)version);
                 cop_keep_reply_error(k, k->client_number, m->id, &err);
                 return;
@@ -218,7 +219,8 @@ static void on_connection(struct cop_source *s, int fd, uint32_t revents, void *
                 cop_log_warning("a client was turned away: %s", err.message);
                 return;
         }
-        cop_keep_node_abort(k, "another client has come"); /* it knows of no FREEZE; an END would take its sandbox away */
+        cop_keep_node_abort(k,
+                            "another client has come"); /* it knows of no FREEZE; an END would take its sandbox away */
         cop_link_free(k->client);
         k->client = link;
         k->client_number++;

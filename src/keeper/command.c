@@ -314,13 +314,14 @@ void cop_command_spawned(struct cop_command *c, struct cop_call *call, struct co
         cop_keep_schedule_flush(k);
 }
 
-int cop_command_restore(struct cop_keep *k, const char *key, int64_t pid, bool exited, bool forgotten, usec_t timeout_left,
-                        struct cop_command **ret, struct cop_error *err)
+int cop_command_restore(struct cop_keep *k, const char *key, int64_t pid, bool exited, bool forgotten,
+                        usec_t timeout_left, struct cop_command **ret, struct cop_error *err)
 {
         char checked[64] = ""; /* LIST sends all of it */
 
         snprintf(checked, sizeof(checked), "%s", key);
-        if ((!forgotten && find_key(k, checked)) || (!exited && find_pid(k, pid)) || k->command_count >= COP_KEEP_COMMANDS_MAX)
+        if ((!forgotten && find_key(k, checked)) || (!exited && find_pid(k, pid)) ||
+            k->command_count >= COP_KEEP_COMMANDS_MAX)
                 return cop_error_set(err, EBADMSG, COP_ERR_image_damaged, "the keeper's state in the node is damaged");
         struct cop_command *c = command_new(k, checked, timeout_left);
         if (!c)

@@ -18,7 +18,7 @@ struct cop_command {
         int64_t pid; /* inside; 0 while starting */
         bool exited, forgotten, timed_out;
         int status;
-        usec_t started, ended; /* realtime */
+        usec_t started, ended;    /* realtime */
         usec_t timeout, deadline; /* deadline: monotonic, 0 = none */
         struct cop_source *timer;
         struct cop_output out[2]; /* stdout, stderr */
@@ -36,8 +36,8 @@ void cop_keep_forget(struct cop_keep *k, struct cop_msg *m);
 /* The answer of init to SPAWN: the pid, or why not. */
 void cop_command_spawned(struct cop_command *c, struct cop_call *call, struct cop_msg *reply);
 /* A command of a thawed tree, with neither log nor pipes yet.  timeout_left: µs, 0 = none. */
-int cop_command_restore(struct cop_keep *k, const char *key, int64_t pid, bool exited, bool forgotten, usec_t timeout_left,
-                        struct cop_command **ret, struct cop_error *err);
+int cop_command_restore(struct cop_keep *k, const char *key, int64_t pid, bool exited, bool forgotten,
+                        usec_t timeout_left, struct cop_command **ret, struct cop_error *err);
 /* Init's CHILD event. */
 void cop_keep_child_ended(struct cop_keep *k, int64_t pid, int status);
 /* The sandbox is gone: everything that ran was killed. */

@@ -54,11 +54,11 @@ struct cop_keep {
         struct cop_sandbox *sandbox; /* owned */
         pid_t init_pid;
         uint32_t uid_base, default_uid, default_gid;
-        int logs_fd;    /* owned; folder of the logs */
-        char *upper_path; /* owned; the folder that holds upper/ and work/ */
-        struct cop_keep_node *node;       /* owned: a FREEZE under way (node.c) */
-        struct cop_tracker *tracker;      /* owned: which pages were written since the last node */
-        struct cop_watch *watch;          /* owned: of a thawed tree */
+        int logs_fd;                 /* owned; folder of the logs */
+        char *upper_path;            /* owned; the folder that holds upper/ and work/ */
+        struct cop_keep_node *node;  /* owned: a FREEZE under way (node.c) */
+        struct cop_tracker *tracker; /* owned: which pages were written since the last node */
+        struct cop_watch *watch;     /* owned: of a thawed tree */
         struct cop_source *watch_source;
         char *ipc_path; /* owned; emptied at the end */
         usec_t start_began, stop_deadline;

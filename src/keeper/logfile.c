@@ -45,7 +45,8 @@ int cop_logfile_reopen(int dir_fd, const char *name, uint64_t size, uint64_t roo
                 return cop_error_errno(err, errno, "going on with the log %s", name);
         if (mark_at + sizeof(dropped) > size)
                 mark_at = 0;
-        *ret = (struct cop_logfile){.fd = TAKE_FD(fd), .size = size, .room = room, .dropped = dropped, .mark_at = mark_at};
+        *ret = (struct cop_logfile){
+                .fd = TAKE_FD(fd), .size = size, .room = room, .dropped = dropped, .mark_at = mark_at};
         return 0;
 }
 

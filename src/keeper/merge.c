@@ -23,7 +23,7 @@
 #include "base/cleanup.h"
 #include "keeper/capture-copy.h"
 
-#define OPAQUE    "user.overlay.opaque"
+#define OPAQUE "user.overlay.opaque"
 #define DEPTH_MAX 500
 
 static bool is_opaque(int fd)
@@ -35,8 +35,10 @@ static bool is_opaque(int fd)
 
 static int refuse_foreign(int fd)
 {
-        return fgetxattr(fd, "user.overlay.redirect", NULL, 0) >= 0 || fgetxattr(fd, "user.overlay.metacopy", NULL, 0) >= 0 ? -EOPNOTSUPP
-                                                                                                                             : 0;
+        return fgetxattr(fd, "user.overlay.redirect", NULL, 0) >= 0 ||
+                               fgetxattr(fd, "user.overlay.metacopy", NULL, 0) >= 0
+                       ? -EOPNOTSUPP
+                       : 0;
 }
 
 static int open_at(int at_fd, const char *name)
@@ -122,6 +124,7 @@ int cop_layer_merge(int upper_fd, int lower_fd, int target_fd, struct cop_error 
         int r = merge(upper_fd, lower_fd, target_fd, false, 0);
 
         if (r == -EOPNOTSUPP)
-                return cop_error_set(err, EOPNOTSUPP, COP_ERR_unsupported, "a layer was made by an overlay with redirects or metacopies");
+                return cop_error_set(err, EOPNOTSUPP, COP_ERR_unsupported,
+                                     "a layer was made by an overlay with redirects or metacopies");
         return r < 0 ? cop_error_errno(err, r, "merging two layers") : 0;
 }

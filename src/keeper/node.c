@@ -42,18 +42,18 @@
 #include "keeper/saved.h"
 #include "sandbox/wire.h"
 
-#define QUIET_MAX    (10 * USEC_PER_SEC)
-#define QUIET_LOOK   (1 * USEC_PER_MSEC)
+#define QUIET_MAX (10 * USEC_PER_SEC)
+#define QUIET_LOOK (1 * USEC_PER_MSEC)
 #define PASSES_MAX 4
 #define PASS_FILES 200
 #define PASS_BYTES (8u << 20)
-#define RACES     20
-#define STOP_WAIT    200 /* ms for a cgroup to stand still */
+#define RACES 20
+#define STOP_WAIT 200 /* ms for a cgroup to stand still */
 
 enum job { /* what the thread does */
-        JOB_NONE,
-        JOB_PASS,
-        JOB_SYNC,
+           JOB_NONE,
+           JOB_PASS,
+           JOB_SYNC,
 };
 
 /* A freeze that waits, or what the last one has to tell. */
@@ -240,7 +240,9 @@ static int stop_by_cgroup(struct cop_keep *k, struct cop_error *err)
                         return 0;
                 usleep(1000);
         }
-        return r < 0 ? r : cop_error_set(err, ETIMEDOUT, COP_ERR_not_freezable, "the sandbox's processes do not stop; try again");
+        return r < 0 ? r
+                     : cop_error_set(err, ETIMEDOUT, COP_ERR_not_freezable,
+                                     "the sandbox's processes do not stop; try again");
 }
 
 static int freeze_files_only(struct cop_keep *k, struct cop_keep_node *n, struct cop_error *err)
@@ -278,7 +280,8 @@ static int freeze_tree(struct cop_keep *k, struct cop_keep_node *n, struct cop_e
 
         int r = make_folder(n->node_fd, "mem", &mem_fd, err);
         if (r == 0 && n->parent_fd >= 0)
-                parent_mem_fd = openat(n->parent_fd, "mem", O_RDONLY | O_DIRECTORY | O_CLOEXEC); /* a node of files has none */
+                parent_mem_fd =
+                        openat(n->parent_fd, "mem", O_RDONLY | O_DIRECTORY | O_CLOEXEC); /* a node of files has none */
         if (r == 0)
                 r = collect_externals(k, &x, err);
         if (r == 0) {
@@ -512,7 +515,8 @@ static void on_quiet_timer(struct cop_source *s, usec_t now, void *userdata)
         struct cop_error err = COP_ERROR_NULL;
 
         if (k->calls && now - k->node->begun > QUIET_MAX) {
-                cop_error_set(&err, EBUSY, COP_ERR_invalid_state, "a file transfer or start of a command has been going on for 10 s");
+                cop_error_set(&err, EBUSY, COP_ERR_invalid_state,
+                              "a file transfer or start of a command has been going on for 10 s");
                 fail_node(k, &err);
         } else if (k->calls) {
                 cop_source_set_time(s, cop_usec_add(now, QUIET_LOOK));

@@ -9,7 +9,7 @@
 #include "sandbox/wire.h"
 
 #define KEEP_MAGIC 0x32504b43u /* "CKP2" */
-#define KEEP_MAX   (sizeof(struct header) + COP_KEEP_COMMANDS_MAX * sizeof(struct cop_saved_command))
+#define KEEP_MAX (sizeof(struct header) + COP_KEEP_COMMANDS_MAX * sizeof(struct cop_saved_command))
 
 struct header {
         uint32_t magic, count;

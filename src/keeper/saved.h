@@ -9,7 +9,7 @@
 #include "keeper/command.h"
 
 #define COP_NODE_CONTROL "control"
-#define COP_NODE_INIT    "init" /* also the name of the copy of init's program in a node */
+#define COP_NODE_INIT "init" /* also the name of the copy of init's program in a node */
 
 struct cop_saved_command {
         char key[64];

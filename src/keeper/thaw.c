@@ -59,7 +59,8 @@ static int restore_ipc(struct cop_keep *k, int node_fd, struct cop_error *err)
 }
 
 /* A log that is not there, or is shorter than it was, is no reason to lose a session. */
-static int restore_log(struct cop_keep *k, struct cop_command *c, const struct cop_saved_command *s, bool fork, struct cop_error *err)
+static int restore_log(struct cop_keep *k, struct cop_command *c, const struct cop_saved_command *s, bool fork,
+                       struct cop_error *err)
 {
         char name[sizeof(c->key) + 8];
         int r = -ENOENT;
@@ -68,7 +69,8 @@ static int restore_log(struct cop_keep *k, struct cop_command *c, const struct c
                 return 0;
         snprintf(name, sizeof(name), "%s.log", c->key);
         if (!fork)
-                r = cop_logfile_reopen(k->logs_fd, name, s->log_size, s->log_room, s->log_dropped, s->log_mark, &c->log, err);
+                r = cop_logfile_reopen(k->logs_fd, name, s->log_size, s->log_room, s->log_dropped, s->log_mark, &c->log,
+                                       err);
         if (r == -ENOENT)
                 r = cop_logfile_create(k->logs_fd, name, s->log_room + (fork ? s->log_size : 0), &c->log, err);
         if (r == 0 && s->open == 0)
@@ -76,11 +78,12 @@ static int restore_log(struct cop_keep *k, struct cop_command *c, const struct c
         return r;
 }
 
-static int restore_command(struct cop_keep *k, const struct cop_saved_command *s, size_t at, bool fork, struct cop_externals *x,
-                           struct cop_error *err)
+static int restore_command(struct cop_keep *k, const struct cop_saved_command *s, size_t at, bool fork,
+                           struct cop_externals *x, struct cop_error *err)
 {
         struct cop_command *c;
-        int r = cop_command_restore(k, s->key, s->pid, s->flags & COP_ENTRY_EXITED, s->forgotten, s->timeout_left, &c, err);
+        int r = cop_command_restore(k, s->key, s->pid, s->flags & COP_ENTRY_EXITED, s->forgotten, s->timeout_left, &c,
+                                    err);
 
         if (r < 0)
                 return r;
@@ -143,8 +146,12 @@ static int thaw_tree(struct cop_keep *k, int mem_fd, struct cop_externals *x, in
         if (r == 0) {
                 const struct cop_thaw_request request = {
                         .image_dir_fd = mem_fd,
-                        .namespaces = {.user_fd = ns.user_fd, .mount_fd = ns.mount_fd, .net_fd = ns.net_fd, .ipc_fd = ns.ipc_fd,
-                                       .uts_fd = ns.uts_fd, .cgroup_fd = -EBADF},
+                        .namespaces = {.user_fd = ns.user_fd,
+                                       .mount_fd = ns.mount_fd,
+                                       .net_fd = ns.net_fd,
+                                       .ipc_fd = ns.ipc_fd,
+                                       .uts_fd = ns.uts_fd,
+                                       .cgroup_fd = -EBADF},
                         .root_fd = -EBADF,
                         .cgroup_fd = -EBADF,
                         .externals = x->list,
@@ -164,7 +171,8 @@ static int thaw_tree(struct cop_keep *k, int mem_fd, struct cop_externals *x, in
         cop_sandbox_note_control(k->sandbox, pair[1]);
         cop_sandbox_set_init(k->sandbox, result.root, result.pidfd, TAKE_FD(pair[0]));
         k->watch = result.watch;
-        return k->watch ? cop_loop_add_io(k->loop, cop_watch_fd(k->watch), EPOLLIN, on_watch, k, &k->watch_source, err) : 0;
+        return k->watch ? cop_loop_add_io(k->loop, cop_watch_fd(k->watch), EPOLLIN, on_watch, k, &k->watch_source, err)
+                        : 0;
 }
 
 void cop_keep_thaw_undo(struct cop_keep *k)
@@ -175,7 +183,8 @@ void cop_keep_thaw_undo(struct cop_keep *k)
         k->init_pid = 0;
 }
 
-int cop_keep_thaw(struct cop_keep *k, const struct cop_sandbox_spec *spec, const char *node, bool fork, struct cop_error *err)
+int cop_keep_thaw(struct cop_keep *k, const struct cop_sandbox_spec *spec, const char *node, bool fork,
+                  struct cop_error *err)
 {
         _cleanup_close_ int node_fd = -EBADF, mem_fd = -EBADF;
         struct cop_externals x = {0};
@@ -190,7 +199,8 @@ int cop_keep_thaw(struct cop_keep *k, const struct cop_sandbox_spec *spec, const
                 r = cop_sandbox_start(spec, &k->sandbox, err);
         if (r == 0)
                 r = restore_commands(k, node_fd, fork, &x, err);
-        if (r == 0 && (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0 || cop_set_nonblock(pair[0], 1) < 0))
+        if (r == 0 &&
+            (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0 || cop_set_nonblock(pair[0], 1) < 0))
                 r = cop_error_errno(err, errno, "socketpair");
         if (r == 0) {
                 cop_externals_add(&x, COP_NODE_CONTROL)->fd = pair[1];

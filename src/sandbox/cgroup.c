@@ -466,8 +466,8 @@ bool cop_cgroup_is_frozen(struct cop_cgroup *cg)
 
         if (cg->fd[COP_CG_UNIFIED] >= 0)
                 return read_keyed(cg->fd[COP_CG_UNIFIED], "cgroup.events", "frozen") == 1;
-        return cg->fd[COP_CG_FREEZER] >= 0 && cop_read_word(cg->fd[COP_CG_FREEZER], "freezer.state", &text, NULL) == 0 &&
-               strcmp(text, "FROZEN") == 0;
+        return cg->fd[COP_CG_FREEZER] >= 0 &&
+               cop_read_word(cg->fd[COP_CG_FREEZER], "freezer.state", &text, NULL) == 0 && strcmp(text, "FROZEN") == 0;
 }
 
 int cop_cgroup_freeze(struct cop_cgroup *cg, bool frozen, struct cop_error *err)

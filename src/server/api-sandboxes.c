@@ -21,8 +21,8 @@ static int check_name(const char *name, struct cop_error *err)
 
 static int parse_params(json_t *body, struct cop_sandbox_params *p, struct cop_error *err)
 {
-        static const char *const fields[] = {"name",   "image", "labels", "metadata", "env",          "ttl_seconds",
-                                             "memory", "cpus",  "pids",   "nofile",   "start_kernel", "from", "policy", NULL};
+        static const char *const fields[] = {"name", "image", "labels", "metadata",     "env",  "ttl_seconds", "memory",
+                                             "cpus", "pids",  "nofile", "start_kernel", "from", "policy",      NULL};
         int r;
 
         if ((r = cop_json_check_keys(body, fields, err)) < 0 ||
@@ -85,7 +85,8 @@ static int parse_labels(struct cop_request *r, json_t *filter, struct cop_error 
 static int parse_filter(struct cop_request *r, json_t *filter, struct cop_error *err)
 {
         static const char *const names[] = {"state", "label", "name", "limit", "all", NULL};
-        static const char *const states[] = {"starting", "running", "suspending", "suspended", "resuming", "ending", "ended", NULL};
+        static const char *const states[] = {"starting", "running", "suspending", "suspended",
+                                             "resuming", "ending",  "ended",      NULL};
         const char *state = NULL, *name = NULL;
         uint64_t limit = 0;
         bool all = false;
@@ -103,7 +104,8 @@ static int parse_filter(struct cop_request *r, json_t *filter, struct cop_error 
                         i++;
                 if (!states[i])
                         return cop_error_set(err, EINVAL, COP_ERR_bad_request,
-                                             "query parameter \"state\": expected starting, running, suspending, suspended, resuming, "
+                                             "query parameter \"state\": expected starting, running, suspending, "
+                                             "suspended, resuming, "
                                              "ending or ended");
                 json_object_set_new(filter, "state", json_string(state));
         }
@@ -134,8 +136,8 @@ static void get(struct cop_request *r)
 /* The patch is handed on as it came, after every field was checked. */
 static int check_patch(json_t *body, struct cop_error *err)
 {
-        static const char *const fields[] = {"name",   "labels", "metadata", "ttl_seconds",
-                                             "memory", "cpus",   "pids",   "policy", NULL};
+        static const char *const fields[] = {"name", "labels", "metadata", "ttl_seconds", "memory",
+                                             "cpus", "pids",   "policy",   NULL};
         const char *name = NULL;
         json_t *object;
         uint64_t memory = 0;
@@ -147,7 +149,8 @@ static int check_patch(json_t *body, struct cop_error *err)
             (r = check_name(name, err)) < 0 ||
             (r = cop_json_get_strings(body, "labels", LABELS_MAX, &object, err)) < 0 ||
             (r = cop_json_get_object(body, "metadata", &object, err)) < 0 ||
-            (r = cop_json_get_object(body, "policy", &object, err)) < 0 || (r = cop_field_cpus(body, "cpus", &n, err)) < 0 ||
+            (r = cop_json_get_object(body, "policy", &object, err)) < 0 ||
+            (r = cop_field_cpus(body, "cpus", &n, err)) < 0 ||
             (r = cop_json_get_seconds(body, "ttl_seconds", TTL_MAX, &ttl, err)) < 0 ||
             (r = cop_field_unsigned(body, "pids", 8, 4194304, &n, err)) < 0)
                 return r;

@@ -48,7 +48,8 @@ static void snapshot(struct cop_request *r)
 
         if (!fields_are(r, fields))
                 return;
-        if (cop_field_text(r->json, "name", &name, &err) < 0 || cop_field_word(r->json, "kind", kinds, &kind, &err) < 0) {
+        if (cop_field_text(r->json, "name", &name, &err) < 0 ||
+            cop_field_word(r->json, "kind", kinds, &kind, &err) < 0) {
                 cop_reply_error(r, &err);
                 return;
         }
@@ -59,7 +60,8 @@ static void snapshot(struct cop_request *r)
 /* Checks {count?, name?, labels?, metadata?, ttl_seconds?}; false after an error reply. */
 static bool branch_params(struct cop_request *r, unsigned *count)
 {
-        static const char *const fields[] = {"count", "name", "labels", "metadata", "ttl_seconds", "policy", "env", "reseed", NULL};
+        static const char *const fields[] = {"count",  "name", "labels", "metadata", "ttl_seconds",
+                                             "policy", "env",  "reseed", NULL};
         static const char *const env_words[] = {"none", "inherit", NULL};
         struct cop_error err = COP_ERROR_NULL;
         const char *name = NULL;
@@ -69,10 +71,13 @@ static bool branch_params(struct cop_request *r, unsigned *count)
         bool reseed;
 
         *count = 1;
-        if (cop_json_check_keys(r->json, fields, &err) < 0 || cop_field_unsigned(r->json, "count", 1, FORK_MAX, count, &err) < 0 ||
-            cop_field_text(r->json, "name", &name, &err) < 0 || cop_json_get_strings(r->json, "labels", 64, &object, &err) < 0 ||
+        if (cop_json_check_keys(r->json, fields, &err) < 0 ||
+            cop_field_unsigned(r->json, "count", 1, FORK_MAX, count, &err) < 0 ||
+            cop_field_text(r->json, "name", &name, &err) < 0 ||
+            cop_json_get_strings(r->json, "labels", 64, &object, &err) < 0 ||
             cop_json_get_object(r->json, "metadata", &object, &err) < 0 ||
-            cop_json_get_object(r->json, "policy", &object, &err) < 0 || cop_field_word(r->json, "env", env_words, &word, &err) < 0 ||
+            cop_json_get_object(r->json, "policy", &object, &err) < 0 ||
+            cop_field_word(r->json, "env", env_words, &word, &err) < 0 ||
             cop_json_get_bool(r->json, "reseed", &reseed, &err) < 0 ||
             cop_json_get_seconds(r->json, "ttl_seconds", 366ULL * 86400 * USEC_PER_SEC, &ttl, &err) < 0) {
                 cop_reply_error(r, &err);
@@ -99,8 +104,8 @@ static void branch(struct cop_request *r)
 }
 
 /* undo and redo take the same. */
-static void step(struct cop_request *r, void (*operation)(struct cop_engine *e, const char *ref, unsigned steps, struct cop_op_to to,
-                                                          struct cop_op **ret_op))
+static void step(struct cop_request *r, void (*operation)(struct cop_engine *e, const char *ref, unsigned steps,
+                                                          struct cop_op_to to, struct cop_op **ret_op))
 {
         static const char *const fields[] = {"steps", NULL};
         struct cop_error err = COP_ERROR_NULL;

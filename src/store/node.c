@@ -5,9 +5,9 @@
 
 #define C(field, kind) COP_COLUMN(struct cop_node_row, field, kind)
 static const struct cop_column columns[] = {
-        C(id, ID),          C(sandbox_id, ID), C(parent_id, ID),      C(kind, ID),        C(reason, ID),     C(image_id, ID),
-        C(cell_id, ID),     C(seq, I64),       C(name, TEXT),         C(layers, TEXT),    C(spec, TEXT),     C(created_at, I64),
-        C(pause, I64),      C(duration, I64),  C(memory_bytes, I64),  C(file_bytes, I64), C(files, I64),
+        C(id, ID),      C(sandbox_id, ID), C(parent_id, ID),     C(kind, ID),        C(reason, ID), C(image_id, ID),
+        C(cell_id, ID), C(seq, I64),       C(name, TEXT),        C(layers, TEXT),    C(spec, TEXT), C(created_at, I64),
+        C(pause, I64),  C(duration, I64),  C(memory_bytes, I64), C(file_bytes, I64), C(files, I64),
 };
 #undef C
 static const struct cop_table table = COP_TABLE(struct cop_node_row, columns);
@@ -22,13 +22,14 @@ static int name_taken(const char *name, int r, struct cop_error *err)
 
 int cop_store_node_insert(struct cop_store *s, struct cop_node_row *row, struct cop_error *err)
 {
-        int r = cop_sql_exec(
-                s,
-                "INSERT INTO nodes(id, sandbox_id, parent_id, kind, reason, image_id, cell_id, name, layers, spec, created_at,"
-                " pause, duration, memory_bytes, file_bytes, files)"
-                " VALUES(:id, :sandbox_id, :parent_id, :kind, :reason, :image_id, :cell_id, :name, :layers, :spec, :created_at,"
-                " :pause, :duration, :memory_bytes, :file_bytes, :files)",
-                &table, row, err);
+        int r = cop_sql_exec(s,
+                             "INSERT INTO nodes(id, sandbox_id, parent_id, kind, reason, image_id, cell_id, name, "
+                             "layers, spec, created_at,"
+                             " pause, duration, memory_bytes, file_bytes, files)"
+                             " VALUES(:id, :sandbox_id, :parent_id, :kind, :reason, :image_id, :cell_id, :name, "
+                             ":layers, :spec, :created_at,"
+                             " :pause, :duration, :memory_bytes, :file_bytes, :files)",
+                             &table, row, err);
 
         if (r < 0)
                 return name_taken(row->name, r, err);
@@ -39,21 +40,26 @@ int cop_store_node_insert(struct cop_store *s, struct cop_node_row *row, struct 
 int cop_store_node_get(struct cop_store *s, const char *ref, struct cop_node_row **ret, struct cop_error *err)
 {
         struct cop_sql_args args = {.ref = ref};
-        int r = cop_sql_get(s, "SELECT * FROM nodes WHERE id = :ref OR name = :ref", &cop_sql_args_table, &args, &table, ret, err);
+        int r = cop_sql_get(s, "SELECT * FROM nodes WHERE id = :ref OR name = :ref", &cop_sql_args_table, &args, &table,
+                            ret, err);
 
         if (r == 0)
-                return cop_error_set(err, ENOENT, COP_ERR_node_not_found,
-                                     "no snapshot or node \"%.100s\"; `coppice snapshot ls` and `coppice log SANDBOX` show them", ref);
+                return cop_error_set(
+                        err, ENOENT, COP_ERR_node_not_found,
+                        "no snapshot or node \"%.100s\"; `coppice snapshot ls` and `coppice log SANDBOX` show them",
+                        ref);
         return r < 0 ? r : 0;
 }
 
-int cop_store_node_list(struct cop_store *s, const struct cop_node_filter *f, struct cop_node_row ***ret, struct cop_error *err)
+int cop_store_node_list(struct cop_store *s, const struct cop_node_filter *f, struct cop_node_row ***ret,
+                        struct cop_error *err)
 {
         struct cop_sql_args args = {.id = f->sandbox_id, .text = f->reason, .a = f->named};
-        int r = cop_sql_query(s,
-                              "SELECT * FROM nodes WHERE (:id IS NULL OR sandbox_id = :id) AND (:text IS NULL OR reason = :text)"
-                              " AND (:a = 0 OR name IS NOT NULL) ORDER BY seq",
-                              &cop_sql_args_table, &args, &table, ret, err);
+        int r = cop_sql_query(
+                s,
+                "SELECT * FROM nodes WHERE (:id IS NULL OR sandbox_id = :id) AND (:text IS NULL OR reason = :text)"
+                " AND (:a = 0 OR name IS NOT NULL) ORDER BY seq",
+                &cop_sql_args_table, &args, &table, ret, err);
 
         return r < 0 ? r : 0;
 }
@@ -61,7 +67,8 @@ int cop_store_node_list(struct cop_store *s, const struct cop_node_filter *f, st
 int cop_store_node_set_name(struct cop_store *s, const char *id, const char *name, struct cop_error *err)
 {
         struct cop_sql_args args = {.id = id, .text = name};
-        int r = cop_sql_exec(s, "UPDATE nodes SET name = :text, reason = 'snapshot' WHERE id = :id", &cop_sql_args_table, &args, err);
+        int r = cop_sql_exec(s, "UPDATE nodes SET name = :text, reason = 'snapshot' WHERE id = :id",
+                             &cop_sql_args_table, &args, err);
 
         if (r == 0)
                 return cop_error_set(err, ENOENT, COP_ERR_node_not_found, "no node \"%.100s\"", id);
@@ -87,7 +94,8 @@ int cop_store_node_delete(struct cop_store *s, const char *id, struct cop_error 
 {
         struct cop_sql_args args = {.id = id};
         int r = cop_sql_exec(s,
-                             "UPDATE nodes SET parent_id = coalesce((SELECT parent_id FROM nodes WHERE id = :id), '') WHERE parent_id = :id",
+                             "UPDATE nodes SET parent_id = coalesce((SELECT parent_id FROM nodes WHERE id = :id), '') "
+                             "WHERE parent_id = :id",
                              &cop_sql_args_table, &args, err);
 
         if (r >= 0)

@@ -74,10 +74,12 @@ static const char step_2[] = "ALTER TABLE sandboxes ADD COLUMN purge INTEGER NOT
  * a sandbox: those below its upper directory.  A name belongs to a sandbox until it begins to end, asleep or not. */
 static const char step_3[] =
         "CREATE TABLE nodes("
-        "  seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, sandbox_id TEXT NOT NULL, parent_id TEXT NOT NULL,"
+        "  seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, sandbox_id TEXT NOT NULL, parent_id TEXT "
+        "NOT NULL,"
         "  kind TEXT NOT NULL, reason TEXT NOT NULL, image_id TEXT NOT NULL, cell_id TEXT NOT NULL, name TEXT,"
         "  layers TEXT NOT NULL, spec TEXT NOT NULL, created_at INTEGER NOT NULL, pause INTEGER NOT NULL,"
-        "  duration INTEGER NOT NULL, memory_bytes INTEGER NOT NULL, file_bytes INTEGER NOT NULL, files INTEGER NOT NULL) STRICT;"
+        "  duration INTEGER NOT NULL, memory_bytes INTEGER NOT NULL, file_bytes INTEGER NOT NULL, files INTEGER NOT "
+        "NULL) STRICT;"
         "CREATE UNIQUE INDEX nodes_name ON nodes(name) WHERE name IS NOT NULL;"
         "CREATE INDEX nodes_sandbox ON nodes(sandbox_id, seq);"
         "CREATE INDEX nodes_parent ON nodes(parent_id);"

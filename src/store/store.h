@@ -60,23 +60,24 @@ struct cop_image_row **cop_image_rows_free(struct cop_image_row **rows);
 /* -- sandboxes ----------------------------------------------------------------------------------------------------- */
 
 struct cop_sandbox_row {
-        char id[COP_STORE_ID_MAX];       /* sb_… */
-        char state[COP_STORE_STATE_MAX]; /* "starting", "running", "suspending", "suspended", "resuming", "ending", "ended" */
+        char id[COP_STORE_ID_MAX]; /* sb_… */
+        char state
+                [COP_STORE_STATE_MAX]; /* "starting", "running", "suspending", "suspended", "resuming", "ending", "ended" */
         char image_id[COP_STORE_ID_MAX];
-        char node_id[COP_STORE_ID_MAX];      /* the newest state saved of it, or the one it was thawed from; "" = none */
+        char node_id[COP_STORE_ID_MAX]; /* the newest state saved of it, or the one it was thawed from; "" = none */
         char pending_node[COP_STORE_ID_MAX]; /* the node that a suspend or resume under way is about; "" = none */
-        char *name;                    /* unique among those starting or running */
-        char *image_name;              /* at creation */
-        char *labels, *metadata, *env; /* JSON objects */
-        char *limits;                  /* JSON object: memory_bytes, cpus, pids, nofile */
-        char *user, *workdir;          /* defaults of the image */
-        char *layers;  /* JSON array: ids of the nodes below its upper directory, topmost first; NULL = none */
-        char *policy;  /* JSON object: idle_seconds, checkpoints, persistent, …; NULL = the defaults */
+        char *name;                          /* unique among those starting or running */
+        char *image_name;                    /* at creation */
+        char *labels, *metadata, *env;       /* JSON objects */
+        char *limits;                        /* JSON object: memory_bytes, cpus, pids, nofile */
+        char *user, *workdir;                /* defaults of the image */
+        char *layers; /* JSON array: ids of the nodes below its upper directory, topmost first; NULL = none */
+        char *policy; /* JSON object: idle_seconds, checkpoints, persistent, …; NULL = the defaults */
         char origin_node[COP_STORE_ID_MAX]; /* the node it was made from; "" = its image */
         char travel_cell[COP_STORE_ID_MAX]; /* the newest cell when it last went back; "" = it did not */
-        char *redo;    /* JSON array: nodes that undo left, the next one to redo last; NULL = none */
+        char *redo;              /* JSON array: nodes that undo left, the next one to redo last; NULL = none */
         usec_t last_activity_at; /* kept while it sleeps */
-        char *boot_id;                 /* of the host when it started */
+        char *boot_id;           /* of the host when it started */
         char *ended_reason;
         unsigned slot; /* uid range; unique among those not ended */
         usec_t ttl;    /* 0 = none */
@@ -136,13 +137,13 @@ struct cop_node_row {
         char kind[COP_STORE_STATE_MAX];    /* "memory", "files" */
         char reason[COP_STORE_STATE_MAX];  /* "snapshot", "checkpoint", "suspend", "fork" */
         char image_id[COP_STORE_ID_MAX];
-        char cell_id[COP_STORE_ID_MAX];    /* the last cell that had ended; "" = none */
-        int64_t seq;                       /* given by the store */
-        char *name;                        /* of a snapshot; unique; NULL = none */
-        char *layers;                      /* JSON array of node ids, topmost first, its own included */
-        char *spec;                        /* JSON: what a sandbox made from it needs: contexts, limits, env, … */
+        char cell_id[COP_STORE_ID_MAX]; /* the last cell that had ended; "" = none */
+        int64_t seq;                    /* given by the store */
+        char *name;                     /* of a snapshot; unique; NULL = none */
+        char *layers;                   /* JSON array of node ids, topmost first, its own included */
+        char *spec;                     /* JSON: what a sandbox made from it needs: contexts, limits, env, … */
         usec_t created_at;
-        usec_t pause, duration;            /* how long the source stood still, and the whole of it */
+        usec_t pause, duration;                   /* how long the source stood still, and the whole of it */
         uint64_t memory_bytes, file_bytes, files; /* its own */
 };
 /* The row is what makes a node visible: insert it once its files are synced.  name_taken. */
@@ -155,7 +156,8 @@ struct cop_node_filter {
         bool named;             /* only snapshots with a name */
 };
 /* In order of seq. */
-int cop_store_node_list(struct cop_store *s, const struct cop_node_filter *f, struct cop_node_row ***ret, struct cop_error *err);
+int cop_store_node_list(struct cop_store *s, const struct cop_node_filter *f, struct cop_node_row ***ret,
+                        struct cop_error *err);
 int cop_store_node_set_name(struct cop_store *s, const char *id, const char *name, struct cop_error *err);
 /* 1 when a sandbox that has not ended has it as head, layer or to redo, or another node as a layer.  (A parent is no need: images
  * and layers of nodes hold links of their own.) */

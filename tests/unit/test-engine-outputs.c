@@ -17,7 +17,8 @@ static void say(struct cop_outputs *o, enum cop_stream stream, const char *text)
 static void show(struct cop_outputs *o, enum cop_output_kind kind, const char *json, const char *display_id)
 {
         json_t *data = json_loads(json, 0, NULL), *metadata = json_object();
-        struct cop_output out = {.kind = kind, .data = data, .metadata = metadata, .display_id = display_id, .execution_count = -1};
+        struct cop_output out = {
+                .kind = kind, .data = data, .metadata = metadata, .display_id = display_id, .execution_count = -1};
 
         json_decref(cop_outputs_add(o, &out));
         json_decref(data);
@@ -196,7 +197,8 @@ TEST(alternating_bytes_stay_bounded)
         ASSERT(json_array_size(items) < 40000);
         json_t *t = json_object_get(truncated, "stdout");
         ASSERT_EQ(json_integer_value(json_object_get(t, "bytes")), 50000);
-        ASSERT_EQ(json_integer_value(json_object_get(t, "kept_head")) + json_integer_value(json_object_get(t, "kept_tail")) +
+        ASSERT_EQ(json_integer_value(json_object_get(t, "kept_head")) +
+                          json_integer_value(json_object_get(t, "kept_tail")) +
                           json_integer_value(json_object_get(t, "dropped")),
                   50000);
         json_decref(truncated);
@@ -207,12 +209,8 @@ TEST(alternating_bytes_stay_bounded)
 TEST(carriage_returns_are_folded)
 {
         static const char *const cases[][2] = {
-                {"a\r\nb\r\n", "a\nb\n"},
-                {"10%\r50%\r100%\n", "100%\n"},
-                {"line\nwait\rdone", "line\ndone"},
-                {"kept\r", "kept"},
-                {"two\r\r\nthree", "two\nthree"},
-                {"\r\n\r\n", "\n\n"},
+                {"a\r\nb\r\n", "a\nb\n"}, {"10%\r50%\r100%\n", "100%\n"},   {"line\nwait\rdone", "line\ndone"},
+                {"kept\r", "kept"},       {"two\r\r\nthree", "two\nthree"}, {"\r\n\r\n", "\n\n"},
         };
 
         for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {

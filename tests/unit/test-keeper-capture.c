@@ -32,12 +32,15 @@ static void settle(void)
 /* -- what a sandbox can have --------------------------------------------------------------------------------------------------------- */
 
 static const char everything[] =
-        "umask 022; mkdir -p d/e plain sticky empty; echo hello >f; echo x >d/e/x; ln f d/hard; ln f d/e/hard; ln -s ../f d/link; "
-        "ln -s nowhere dangling; ln dangling dangling2; mknod gone c 0 0; ln gone d/gone2; mkfifo -m 622 pipe; chmod 1777 sticky; "
+        "umask 022; mkdir -p d/e plain sticky empty; echo hello >f; echo x >d/e/x; ln f d/hard; ln f d/e/hard; ln -s "
+        "../f d/link; "
+        "ln -s nowhere dangling; ln dangling dangling2; mknod gone c 0 0; ln gone d/gone2; mkfifo -m 622 pipe; chmod "
+        "1777 sticky; "
         "cp /bin/true suid; chown 33:33 suid; chmod 6755 suid; chmod 000 empty; chown 1000:100 d; "
         "touch -d '2001-02-03 04:05:06.789' f d/e/x plain; touch -h -d '2002-02-03 04:05:06.5' dangling; "
         "printf '%b' 'bad\\0377\\0376name' | xargs -0 touch; touch 'new\nline' '-rf' ' '; "
-        "truncate -s 300M sparse; printf end | dd of=sparse bs=1 seek=200000000 conv=notrunc 2>/dev/null; chown 0:0 f; chown 1000:1000 f";
+        "truncate -s 300M sparse; printf end | dd of=sparse bs=1 seek=200000000 conv=notrunc 2>/dev/null; chown 0:0 f; "
+        "chown 1000:1000 f";
 
 static void set(int dir, const char *name, const char *attribute, const char *value, size_t n)
 {
@@ -106,9 +109,12 @@ TEST(a_second_pass_takes_what_changed_and_no_more)
         uint64_t files = c.files;
         pass(&c);
         ASSERT_EQ(c.files, files);
-        run(upper, "printf j | dd of=d/e/x bs=1 conv=notrunc 2>/dev/null; ln f later; rm d/hard; rm -r sticky; echo new >sticky; "
-                   "mv suid d/e/suid; rm pipe; mkdir pipe; echo y >pipe/y; rm gone d/gone2; mkdir gone; touch gone/inside; "
-                   "setfattr -x user.note plain; setfattr -x user.overlay.opaque d/e; chmod 700 empty; rm dangling2; ln -s other dangling2");
+        run(upper,
+            "printf j | dd of=d/e/x bs=1 conv=notrunc 2>/dev/null; ln f later; rm d/hard; rm -r sticky; echo new "
+            ">sticky; "
+            "mv suid d/e/suid; rm pipe; mkdir pipe; echo y >pipe/y; rm gone d/gone2; mkdir gone; touch gone/inside; "
+            "setfattr -x user.note plain; setfattr -x user.overlay.opaque d/e; chmod 700 empty; rm dangling2; ln -s "
+            "other dangling2");
         pass(&c);
         same(upper, layer);
         end(&c, upper, layer);
@@ -133,7 +139,8 @@ static void random_name(char *name, size_t size)
 
 static void write_something(int upper, const char *name, bool append)
 {
-        int fd = openat(upper, name, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | (append ? O_APPEND : 0), 0640);
+        int fd = openat(upper, name, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | (append ? O_APPEND : 0),
+                        0640);
 
         if (fd < 0)
                 return;
@@ -261,7 +268,8 @@ TEST_LIMIT(parents_are_immutable, 240)
                 layers[i] = folder(name);
                 snprintf(name, sizeof(name), "copy%u", i);
                 copies[i] = folder(name);
-                struct cop_capture c = {.upper_fd = upper, .layer_fd = layers[i], .parent_fd = i ? layers[i - 1] : -EBADF};
+                struct cop_capture c = {
+                        .upper_fd = upper, .layer_fd = layers[i], .parent_fd = i ? layers[i - 1] : -EBADF};
                 pass(&c);
                 mutate(upper);
                 pass(&c);
@@ -351,7 +359,7 @@ TEST_LIMIT(huge_folders, 240)
         usec_t e = cop_now(CLOCK_MONOTONIC);
         pass(&c);
         printf("# 50,000 files: first pass %.0f ms, nothing changed %.1f ms, one new %.1f ms\n", (double)(b - a) / 1000,
-                  (double)(d - b) / 1000, (double)(cop_now(CLOCK_MONOTONIC) - e) / 1000);
+               (double)(d - b) / 1000, (double)(cop_now(CLOCK_MONOTONIC) - e) / 1000);
         ASSERT_EQ(c.files, 50001);
         ASSERT_EQ(count_of(layer, -1, false), 50001);
         end(&c, upper, layer);

@@ -5,14 +5,18 @@
 #include "keeper/merge.h"
 #include "tree-model.h"
 
-static const char base[] = "mkdir -p a/b c d e f/g h i; echo base >a/x; echo base >a/b/y; echo base >c/z; echo base >d/w; echo base >e/v; "
-                           "echo base >f/g/u; echo base >top; echo base >h/k; echo base >i/l; ln -s top link";
+static const char base[] =
+        "mkdir -p a/b c d e f/g h i; echo base >a/x; echo base >a/b/y; echo base >c/z; echo base >d/w; echo base >e/v; "
+        "echo base >f/g/u; echo base >top; echo base >h/k; echo base >i/l; ln -s top link";
 
 /* Two sandboxes after each other: what each leaves in its upper directory. */
-static const char first[] = "echo one >a/x; rm c/z; rm -r d; echo file >d; rm -r e; mkdir e; echo new >e/n; mkdir n; echo n >n/n; ln n/n n/m; "
+static const char first[] = "echo one >a/x; rm c/z; rm -r d; echo file >d; rm -r e; mkdir e; echo new >e/n; mkdir n; "
+                            "echo n >n/n; ln n/n n/m; "
                             "rm -r h; rm -r i; mkdir i; echo i1 >i/i1; chmod 700 a; setfattr -n user.k -v 1 a/b";
-static const char second[] = "echo two >>a/x; rm top; rm d; mkdir d; echo d >d/q; echo more >e/m; rm n/n; rm -r f/g; mkdir f/g; echo s >f/g/t; "
-                             "mkdir h; echo h2 >h/h2; ln a/x a/hard; rm i/i1; echo z >c/z; touch -h -d '2003-01-01' link; mkfifo p";
+static const char second[] =
+        "echo two >>a/x; rm top; rm d; mkdir d; echo d >d/q; echo more >e/m; rm n/n; rm -r f/g; mkdir f/g; echo s "
+        ">f/g/t; "
+        "mkdir h; echo h2 >h/h2; ln a/x a/hard; rm i/i1; echo z >c/z; touch -h -d '2003-01-01' link; mkfifo p";
 
 static char *at(const char *name)
 {
@@ -34,7 +38,8 @@ static void overlay(const char *name, const char *lower, const char *upper)
                 char work[64];
                 snprintf(work, sizeof(work), "%s-work", upper);
                 close(folder(work));
-                snprintf(options, sizeof(options), "userxattr,index=off,lowerdir=%s,upperdir=%s,workdir=%s", lower, at(upper), at(work));
+                snprintf(options, sizeof(options), "userxattr,index=off,lowerdir=%s,upperdir=%s,workdir=%s", lower,
+                         at(upper), at(work));
         } else {
                 snprintf(options, sizeof(options), "userxattr,lowerdir=%s", lower);
         }
@@ -94,7 +99,8 @@ TEST(redirects_are_refused)
         if (geteuid() != 0)
                 SKIP("needs root");
         int one = folder("one"), two = folder("two"), merged = folder("merged");
-        run(two, "mkdir d; setfattr -n user.overlay.redirect -v /x d 2>/dev/null || python3 -c 'import os; os.setxattr(\"d\",\"user.overlay.redirect\",b\"/x\")'");
+        run(two, "mkdir d; setfattr -n user.overlay.redirect -v /x d 2>/dev/null || python3 -c 'import os; "
+                 "os.setxattr(\"d\",\"user.overlay.redirect\",b\"/x\")'");
         ASSERT_EQ(cop_layer_merge(two, one, merged, &err), -EOPNOTSUPP);
         ASSERT_EQ(err.code, COP_ERR_unsupported);
         close(one);

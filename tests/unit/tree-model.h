@@ -113,7 +113,8 @@ static void same_entry(int a, int b, const char *name, bool links)
                 FAIL("%s: times differ", name);
         same_xattrs(a, b, name);
         if (S_ISDIR(p.st_mode)) {
-                int x = openat(a, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC), y = openat(b, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+                int x = openat(a, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC),
+                    y = openat(b, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
                 same_folders(x, y, links);
                 close(x);
                 close(y);
