@@ -21,7 +21,8 @@ def main():
     build = os.path.abspath(sys.argv[1])
     with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as f:
         known = sorted({os.path.realpath(os.path.join(c["directory"], c["file"])) for c in json.load(f)})
-    wanted = [os.path.abspath(p) for p in sys.argv[2:]] or [p for p in known if p.startswith(ROOT + "/src/")]
+    known = [p for p in known if p.startswith(ROOT + "/src/") and not p.endswith(".S")]  # assembly is not parsed as C
+    wanted = [os.path.abspath(p) for p in sys.argv[2:]] or known
     wanted = [p for p in wanted if os.path.exists(p)]
 
     def tidy(path):

@@ -135,7 +135,7 @@ static void print_line_of_descent(const struct tree *t, json_t *node, char *pref
                                 continue;
                         printf("%s├─", prefix);
                         if (length + 8 < PREFIX_MAX) {
-                                strcpy(prefix + length, "│ ");
+                                memcpy(prefix + length, "│ ", sizeof("│ "));
                                 print_line_of_descent(t, child, prefix, length + strlen("│ "));
                                 prefix[length] = '\0';
                         } else {

@@ -630,8 +630,8 @@ void cop_command_kill(struct cop_engine *e, const char *ref, const char *pid_or_
                 r = cop_error_set(&err, ESRCH, COP_ERR_invalid_state, "command %s has ended", row->id);
         struct killing *k = r == 0 ? calloc(1, sizeof(*k)) : NULL;
         if (r == 0 && !k)
-                r = cop_error_errno(&err, ENOMEM, "signal");
-        if (r < 0) {
+                cop_error_errno(&err, ENOMEM, "signal");
+        if (!k) {
                 cop_answer(to, NULL, &err);
                 return;
         }

@@ -53,7 +53,7 @@ void cop_node_list(struct cop_engine *e, const char *sandbox_ref, struct cop_op_
                 return;
         }
         json_t *list = json_array();
-        for (struct cop_node_row **row = rows; *row; row++)
+        for (struct cop_node_row **row = rows; row && *row; row++)
                 json_array_append_new(list, cop_node_view(*row));
         cop_answer(to,
                    sandbox ? json_pack("{s:s, s:s, s:o}", "sandbox_id", sandbox->id, "head", sandbox->node_id, "nodes",

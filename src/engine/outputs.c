@@ -504,8 +504,9 @@ json_t *cop_outputs_truncated(struct cop_outputs *o)
                 if (!truncated)
                         truncated = json_object();
                 json_object_set_new(truncated, "outputs",
-                                    json_pack("{s:I, s:I}", "count", (json_int_t)(o->rich_count + o->rich_dropped),
-                                              "dropped", (json_int_t)o->rich_dropped));
+                                    json_pack("{s:I, s:I}", "count",
+                                              (json_int_t)o->rich_count + (json_int_t)o->rich_dropped, "dropped",
+                                              (json_int_t)o->rich_dropped));
         }
         return truncated;
 }

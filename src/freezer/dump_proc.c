@@ -188,7 +188,7 @@ static int dump_thread(struct cop_dump *d, uint32_t index, struct cop_task *t, s
         if (dir_fd < 0)
                 return cop_error_errno(err, errno, "opening thread %d", t->tid);
         int r = cop_procfs_stat(dir_fd, &stat, err);
-        if (r == 0)
+        if (r >= 0)
                 r = cop_procfs_status(dir_fd, &status, err);
         if (r < 0)
                 return r;
@@ -423,7 +423,7 @@ int cop_dump_procs(struct cop_dump *d, struct cop_error *err)
                 struct cop_procfs_stat stat;
                 struct cop_procfs_status status;
                 int r = cop_procfs_stat(p->dir_fd, &stat, err);
-                if (r == 0)
+                if (r >= 0)
                         r = cop_procfs_status(p->dir_fd, &status, err);
                 if (r < 0)
                         return r;

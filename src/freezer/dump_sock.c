@@ -76,12 +76,15 @@ static int table_add(struct unix_table *t, struct unix_info u)
 
 static int add_icons(struct unix_table *t, struct unix_info *u, const uint32_t *inos, size_t n)
 {
+        if (n == 0)
+                return 0;
         if (t->icon_count + n > t->icons_allocated) {
-                t->icons_allocated = 2 * (t->icon_count + n);
-                uint32_t *bigger = reallocarray(t->icons, t->icons_allocated, sizeof(*bigger));
+                size_t room = 2 * (t->icon_count + n);
+                uint32_t *bigger = reallocarray(t->icons, room, sizeof(*bigger));
                 if (!bigger)
                         return -ENOMEM;
                 t->icons = bigger;
+                t->icons_allocated = room;
         }
         memcpy(t->icons + t->icon_count, inos, n * sizeof(*inos));
         u->icon_first = (uint32_t)t->icon_count;
@@ -108,7 +111,7 @@ static int parse_unix(struct unix_table *t, const struct nlmsghdr *h)
                         memcpy(&u.backlog, (const char *)value + 4, 4);
                 } else if (a->nla_type == UNIX_DIAG_SHUTDOWN && n >= 1)
                         u.shutdown = *(const uint8_t *)value;
-                else if (a->nla_type == UNIX_DIAG_ICONS)
+                else if (a->nla_type == UNIX_DIAG_ICONS && r == 0)
                         r = add_icons(t, &u, value, n / 4);
                 if (step >= left)
                         break;

@@ -191,9 +191,11 @@ int cop_image_add_source(struct cop_image_writer *w, const char *id, uint64_t si
         struct img_source s = {.size = size};
         char name[64];
 
-        for (uint32_t i = 0; i < cop_image_count(w, IMG_SOURCES); i++)
-                if (strcmp(((struct img_source *)cop_image_record(w, IMG_SOURCES, i))->id, id) == 0)
+        for (uint32_t i = 0; i < cop_image_count(w, IMG_SOURCES); i++) {
+                const struct img_source *known = cop_image_record(w, IMG_SOURCES, i);
+                if (known && strcmp(known->id, id) == 0)
                         return (int)i;
+        }
         snprintf(s.id, sizeof(s.id), "%s", id);
         snprintf(name, sizeof(name), "pages-%s.img", s.id);
         if (linkat(from_dir_fd, name, w->dir_fd, name, 0) < 0 && errno != EEXIST)

@@ -386,7 +386,7 @@ static enum verdict treat(const struct cop_watch *w, int listener, const struct 
         bool fresh = n->data.nr == SYS_madvise && n->data.args[2] != MADV_WIPEONFORK &&
                      n->data.args[2] != MADV_GUARD_INSTALL_;
         pid_t tid = (pid_t)n->pid;
-        struct piece piece;
+        struct piece piece = {0};
         struct patient p;
         bool image = false;
         size_t pieces = 0;

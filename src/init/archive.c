@@ -198,6 +198,7 @@ static int open_parent(struct unpacking *u, char *name, const char **ret_last, b
 {
         int fd = fcntl(u->root_fd, F_DUPFD_CLOEXEC, 3);
 
+        *ret_last = name;
         for (char *slash; fd >= 0 && (slash = strchr(name, '/')); name = slash + 1) {
                 *slash = '\0';
                 int next = openat(fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -294,7 +295,7 @@ static int put_entry(struct unpacking *u, const struct cop_tar_entry *e, struct 
         if (e->type == COP_TAR_SYMLINK && !cop_tar_link_stays(name, e->target))
                 return cop_error_set(err, EINVAL, COP_ERR_bad_request,
                                      "%.300s in the archive links to \"%.300s\", outside it", e->name, e->target);
-        strcpy(parts, name);
+        memcpy(parts, name, strlen(name) + 1);
         _cleanup_close_ int dir_fd = open_parent(u, parts, &last, true, err);
         if (dir_fd < 0)
                 return dir_fd;

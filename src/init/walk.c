@@ -302,7 +302,7 @@ int cop_tree_remove(int at_fd, const char *path, struct cop_error *err)
                 return cop_file_error(err, errno, "removing", path);
         e = go_to(&r, fd);
         r.dev = r.st.st_dev;
-        if (e == 0)
+        if (e == 0 && r.dir)
                 e = remove_all(&r);
         if (e == 0 && unlinkat(at_fd, path, AT_REMOVEDIR) < 0)
                 e = -errno;

@@ -139,7 +139,7 @@ static int layer_of(struct frame *f)
 {
         struct stat have;
 
-        if (f->layer >= 0)
+        if (f->layer >= 0 || !f->up)
                 return f->layer;
         int up = layer_of(f->up);
         if (up < 0)
@@ -210,7 +210,7 @@ static int remember_link(struct cop_capture *c, struct frame *f, const char *nam
         struct link *l = calloc(1, sizeof(*l) + path_length(f) + strlen(name) + 1);
         if (!l)
                 return -ENOMEM;
-        strcpy(write_path(f, l->path), name);
+        memcpy(write_path(f, l->path), name, strlen(name) + 1);
         l->ino = ino;
         l->layer_ino = st.st_ino;
         l->next = c->links->slot[ino % LINK_SLOTS];
@@ -380,7 +380,7 @@ static int read_names(struct cop_capture *c, struct frame *f, struct cop_capture
         int r = open_dir(f->upper, &dir);
 
         errno = 0;
-        while (r == 0 && (entry = readdir(dir)))
+        while (r == 0 && dir && (entry = readdir(dir)))
                 if (!is_dot(entry->d_name))
                         r = add_item(c, &fresh, entry->d_name);
         if (r == 0 && errno)
@@ -414,7 +414,7 @@ static int remove_gone(struct frame *f, const struct cop_capture_folder *d)
         struct dirent *entry;
         int r = open_dir(f->layer, &dir);
 
-        while (r == 0 && (entry = readdir(dir)))
+        while (r == 0 && dir && (entry = readdir(dir)))
                 if (!is_dot(entry->d_name) && !find_item(d, entry->d_name))
                         r = make_room(f, entry->d_name);
         return r;

@@ -88,7 +88,7 @@ static int put_entries(int from, int except, int lower, int target, int depth)
                 r = -errno;
                 cop_close(copy);
         }
-        while (r == 0 && (entry = readdir(dir)))
+        while (r == 0 && dir && (entry = readdir(dir)))
                 if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
                     (except < 0 || fstatat(except, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0))
                         r = put_entry(from, lower, target, entry->d_name, depth);
