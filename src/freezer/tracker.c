@@ -192,7 +192,8 @@ int cop_tracker_adopt(struct cop_tracker *t, struct cop_dump *d, struct cop_erro
 /* Puts new extents into the ascending list, cutting what they replace. */
 static int merge(struct cop_precopy *pre, const struct img_extent *fresh, size_t n)
 {
-        struct img_extent *out = malloc((pre->count * 2 + n + 1) * sizeof(*out));
+        /* Each new one adds itself and cuts at most one old one in two. */
+        struct img_extent *out = malloc((pre->count + 2 * n + 1) * sizeof(*out));
         size_t k = 0, i = 0;
 
         if (!out)
