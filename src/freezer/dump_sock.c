@@ -244,47 +244,31 @@ static int dump_rights(struct cop_dump *d, struct msghdr *m, struct img_packet *
         return r;
 }
 
-static bool discard_rights(struct msghdr *m)
+static void discard_rights(struct msghdr *m)
 {
-        bool found = false;
-
         for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
                 if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
                         continue;
                 const int *list = (const int *)(const void *)CMSG_DATA(c);
                 for (size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); i++)
                         close(list[i]);
-                found = true;
         }
-        return found;
 }
 
-static bool carries_rights(int fd, off_t at, size_t length, char *buf)
+/* A peek joins what came before a message with descriptors to it, however short the peek, a read does not.  The last byte of
+ * what a peek gave goes to an address that is not there: the message it belongs to is left out, with its descriptors. */
+static ssize_t peek_before_rights(int fd, size_t at, char *buf, size_t got)
 {
-        char control[CMSG_SPACE(256 * sizeof(int))] __attribute__((aligned(8)));
-        struct iovec iov = {.iov_base = buf, .iov_len = length};
-        struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
+        struct iovec iov[] = {{.iov_base = buf, .iov_len = got - 1}, {.iov_base = NULL, .iov_len = 1}};
+        struct msghdr m = {.msg_iov = iov, .msg_iovlen = ELEMENTSOF(iov)};
         int off = (int)at;
 
-        if (setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &off, sizeof(off)) < 0 ||
-            recvmsg(fd, &m, MSG_PEEK | MSG_DONTWAIT | MSG_CMSG_CLOEXEC) <= 0)
-                return false;
-        return discard_rights(&m);
-}
-
-/* A peek joins what came before a message with descriptors to it, a read does not: how many bytes are before it. */
-static size_t bytes_before_rights(int fd, size_t at, size_t got, char *buf)
-{
-        size_t low = 0, high = got; /* without at `low` bytes, with at `high` */
-
-        while (high - low > 1) {
-                size_t mid = low + (high - low) / 2;
-                if (carries_rights(fd, (off_t)at, mid, buf))
-                        high = mid;
-                else
-                        low = mid;
-        }
-        return low;
+        if (setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &off, sizeof(off)) < 0)
+                return -errno;
+        ssize_t before = recvmsg(fd, &m, MSG_PEEK | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+        if (before <= 0) /* for the peek of the message itself */
+                (void)setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &off, sizeof(off));
+        return before;
 }
 
 /* Peeks the receive queue message by message.  For streams a message is what one peek gives. */
@@ -316,14 +300,10 @@ static int dump_queue(struct cop_dump *d, const struct cop_dump_file *known, int
                 if (got < 0 || (got == 0 && stream) || (got == 0 && n > 0 && !steps))
                         break;
                 if (stream && steps && m.msg_controllen > 0 && got > 1) {
-                        size_t before = bytes_before_rights(fd, total, (size_t)got, buf);
-                        int next = (int)total;
-                        setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &next, sizeof(next));
                         discard_rights(&m);
-                        m.msg_controllen = sizeof(control);
-                        if (before > 0)
-                                iov.iov_len = before; /* once more, only those */
-                        got = recvmsg(fd, &m, MSG_PEEK | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+                        ssize_t before = peek_before_rights(fd, total, buf, (size_t)got);
+                        m.msg_controllen = before > 0 ? 0 : sizeof(control);
+                        got = before > 0 ? before : recvmsg(fd, &m, MSG_PEEK | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
                         if (got <= 0)
                                 break;
                 }
@@ -458,8 +438,8 @@ static int dump_tcp(struct cop_dump *d, struct cop_dump_file *known, struct img_
         default:
                 break;
         }
-        f->arg[IMG_SOCK_STATE] = IMG_SOCK_CONNECTED;
-        return dump_tcp_queue(d, f, fd, err);
+        f->arg[IMG_SOCK_STATE] = IMG_SOCK_CONNECTED; /* the queue follows when the peer is known */
+        return 0;
 }
 
 static int dump_inet(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, int fd, struct cop_error *err)
@@ -662,44 +642,112 @@ static int link_inet(struct cop_dump *d, uint32_t index, struct cop_error *err)
         return find_waiting(d, index, err);
 }
 
-/* What `from` has sent and `to` has not received yet, appended to to's queue. */
-static int dump_unreceived(struct cop_dump *d, struct cop_dump_file *from, struct cop_dump_file *to,
-                           struct cop_error *err)
+static int get_queue_seq(int fd, int queue, uint32_t *ret)
 {
-        int on = 1, off = -1, send_queue = 2, receive_queue = 1, out = 0, r = 0;
-        uint32_t written = 0, received = 0;
-        socklen_t length = sizeof(written);
+        socklen_t length = sizeof(*ret);
+
+        if (setsockopt(fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, &queue, sizeof(queue)) < 0 ||
+            getsockopt(fd, IPPROTO_TCP, TCP_QUEUE_SEQ, ret, &length) < 0)
+                return -errno;
+        return 0;
+}
+
+/* What `fd` has sent and its peer has not acknowledged, up to *ret_end.  Fails with EFAULT when the buffer is too small. */
+static ssize_t peek_sent(int fd, void *buf, size_t size, uint32_t *ret_end)
+{
+        int r = get_queue_seq(fd, TCP_SEND_QUEUE, ret_end);
+        if (r < 0)
+                return r;
+        ssize_t n = recv(fd, buf, size, MSG_PEEK | MSG_DONTWAIT);
+        return n < 0 ? -errno : n;
+}
+
+/* What `fd` has received, up to *ret_end.  The processes are stopped, the network is not: a segment may come any time, so
+ * again until none came meanwhile.  The window is finite, so that this ends. */
+static ssize_t peek_received(int fd, char **ret, uint32_t *ret_end)
+{
+        for (int tries = 0; tries < 1000; tries++) {
+                uint32_t after;
+                int queued = 0;
+                ssize_t n = 0;
+                int r = get_queue_seq(fd, TCP_RECV_QUEUE, ret_end);
+                if (r < 0)
+                        return r;
+                if (ioctl(fd, SIOCINQ, &queued) < 0)
+                        return -errno;
+                _cleanup_free_ char *buf = malloc((size_t)queued + 1);
+                if (!buf)
+                        return -ENOMEM;
+                if (queued > 0 && (n = recv(fd, buf, (size_t)queued, MSG_PEEK | MSG_DONTWAIT)) < 0)
+                        return -errno;
+                r = get_queue_seq(fd, TCP_RECV_QUEUE, &after);
+                if (r < 0)
+                        return r;
+                if (after == *ret_end) {
+                        *ret = buf;
+                        buf = NULL;
+                        return n;
+                }
+        }
+        return -EAGAIN;
+}
+
+/* The sender first: what it drops from its queue later is in the receiver's by then. */
+static int dump_pair_queues(struct cop_dump *d, int from, int to, bool fin, uint32_t index)
+{
+        _cleanup_free_ char *sent = NULL, *received = NULL;
+        uint32_t sent_end, received_end;
+        ssize_t sent_n, received_n;
+        int out = 0, no_queue = TCP_NO_QUEUE;
+
+        if (ioctl(from, SIOCOUTQ, &out) < 0)
+                return -errno;
+        /* The first segment may have been acknowledged in part and is still there in full. */
+        size_t size = (size_t)MAX_OF(out, 0) + (1UL << 20);
+        sent = malloc(size);
+        if (!sent)
+                return -ENOMEM;
+        sent_n = peek_sent(from, sent, size, &sent_end);
+        /* While the send queue is chosen, segments would count as sent without being so. */
+        (void)setsockopt(from, IPPROTO_TCP, TCP_REPAIR_QUEUE, &no_queue, sizeof(no_queue));
+        if (sent_n < 0)
+                return (int)sent_n;
+        received_n = peek_received(to, &received, &received_end);
+        if (received_n < 0)
+                return (int)received_n;
+        int missing = (int)(sent_end - fin - received_end); /* below 0 when the FIN has come */
+        if (missing > sent_n)
+                return -EIO;
+        struct img_packet list[2];
+        size_t n = 0;
+        if (received_n > 0)
+                list[n++] = (struct img_packet){.data = cop_image_put(d->writer, received, (size_t)received_n)};
+        if (missing > 0)
+                list[n++] = (struct img_packet){
+                        .data = cop_image_put(d->writer, sent + (sent_n - missing), (size_t)missing)};
+        put_queue(d, file_at(d, index), list, n);
+        return 0;
+}
+
+/* What `from` has sent: received by `to` or on its way. */
+static int dump_stream(struct cop_dump *d, struct cop_dump_file *from, struct cop_dump_file *to, struct cop_error *err)
+{
+        int on = 1, off = -1, none = TCP_NO_QUEUE, out = 0, r = 0;
+        bool fin = file_at(d, from->index)->arg[IMG_SOCK_SHUTDOWN] == 2;
 
         if (ioctl(from->own_fd, SIOCOUTQ, &out) < 0 || out <= 0)
-                return 0;
+                return dump_tcp_queue(d, file_at(d, to->index), to->own_fd, err); /* all of it is there */
         if (setsockopt(from->own_fd, IPPROTO_TCP, TCP_REPAIR, &on, sizeof(on)) < 0)
                 return cop_error_errno(err, errno, "entering TCP repair mode");
         if (setsockopt(to->own_fd, IPPROTO_TCP, TCP_REPAIR, &on, sizeof(on)) < 0)
                 r = -errno;
-        if (r == 0 && (setsockopt(from->own_fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, &send_queue, sizeof(int)) < 0 ||
-                       getsockopt(from->own_fd, IPPROTO_TCP, TCP_QUEUE_SEQ, &written, &length) < 0 ||
-                       setsockopt(to->own_fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, &receive_queue, sizeof(int)) < 0 ||
-                       getsockopt(to->own_fd, IPPROTO_TCP, TCP_QUEUE_SEQ, &received, &length) < 0))
-                r = -errno;
-        int missing = (int)(written - received);
-        _cleanup_free_ char *buf = r == 0 && missing > 0 && missing <= out ? malloc((size_t)out) : NULL;
-        if (buf && recv(from->own_fd, buf, (size_t)out, MSG_PEEK | MSG_DONTWAIT) == out) {
-                struct img_file *f = file_at(d, to->index);
-                struct img_packet list[2];
-                size_t n = 0;
-                if (f->packets == 1)
-                        list[n++] =
-                                *(const struct img_packet *)cop_image_record(d->writer, IMG_PACKETS, f->first_packet);
-                list[n++] =
-                        (struct img_packet){.data = cop_image_put(d->writer, buf + (out - missing), (size_t)missing)};
-                put_queue(d, file_at(d, to->index), list, n);
-        }
-        int none = 0;
+        if (r == 0)
+                r = dump_pair_queues(d, from->own_fd, to->own_fd, fin, to->index);
         (void)setsockopt(from->own_fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, &none, sizeof(none));
         (void)setsockopt(to->own_fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, &none, sizeof(none));
         (void)setsockopt(from->own_fd, IPPROTO_TCP, TCP_REPAIR, &off, sizeof(off));
         (void)setsockopt(to->own_fd, IPPROTO_TCP, TCP_REPAIR, &off, sizeof(off));
-        return r < 0 ? cop_error_errno(err, -r, "reading a TCP send queue") : 0;
+        return r < 0 ? cop_error_errno(err, -r, "reading the queues of a TCP connection") : 0;
 }
 
 int cop_dump_sockets_finish(struct cop_dump *d, struct cop_error *err)
@@ -723,12 +771,15 @@ int cop_dump_sockets_finish(struct cop_dump *d, struct cop_error *err)
                 if (file_at(d, i)->kind == IMG_FILE_INET && file_at(d, i)->arg[IMG_SOCK_TYPE] == SOCK_STREAM)
                         r = link_inet(d, i, err);
         for (uint32_t i = 0; i < n && r == 0; i++) {
-                const struct img_file *f = file_at(d, i);
-                if (f->kind != IMG_FILE_INET || f->arg[IMG_SOCK_STATE] != IMG_SOCK_CONNECTED)
+                struct img_file *f = file_at(d, i);
+                if (f->kind != IMG_FILE_INET || f->arg[IMG_SOCK_TYPE] != SOCK_STREAM ||
+                    (f->arg[IMG_SOCK_STATE] != IMG_SOCK_CONNECTED && f->arg[IMG_SOCK_STATE] != IMG_SOCK_CLOSED))
                         continue;
                 struct cop_dump_file *to = known_of(d, i), *from = known_of(d, (uint32_t)f->arg[IMG_SOCK_PEER]);
                 if (to && from)
-                        r = dump_unreceived(d, from, to, err);
+                        r = dump_stream(d, from, to, err);
+                else if (to)
+                        r = dump_tcp_queue(d, f, to->own_fd, err);
         }
         free(t.list);
         free(t.icons);

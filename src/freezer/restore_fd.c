@@ -153,12 +153,16 @@ static int open_path(struct cop_restore *r, uint32_t index, struct cop_error *er
 {
         const struct img_file *f = RESTORE_FILE(r, index);
         const char *path = cop_restore_string(r, &f->path);
+        char entries[1024] __attribute__((aligned(8)));
 
         bool deleted = f->kind == IMG_FILE_REGULAR && f->arg[2] == 0;
         int fd =
                 deleted ? open_deleted(r, index, err) : open(path, ((int)f->flags & FLAGS_OPEN) | O_CLOEXEC | O_NOCTTY);
         if (fd < 0)
                 return deleted ? fd : cop_error_errno(err, errno, "opening %s", path);
+        /* ext4 takes the first position at which a folder is read for the one that lseek(0) goes back to. */
+        if (f->position > 0 && !(f->flags & O_PATH))
+                (void)syscall(SYS_getdents64, fd, entries, sizeof(entries));
         if (f->kind != IMG_FILE_DEVICE && f->position > 0 && !(f->flags & O_PATH) &&
             lseek(fd, (off_t)f->position, SEEK_SET) < 0) {
                 int saved = errno;
