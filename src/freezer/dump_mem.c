@@ -459,9 +459,7 @@ static int dump_guards(struct cop_dump *d, uint32_t proc, int pagemap_fd, struct
                         for (long i = 0; i < n; i++, ip->guards++)
                                 cop_image_add(d->writer, IMG_GUARDS,
                                               &(struct img_guard){regions[i].start, regions[i].end});
-                        if (arg.walk_end <= arg.start)
-                                break;
-                        arg.start = arg.walk_end;
+                        arg.start = cop_scan_next(&arg, regions, n);
                 }
         return 0;
 }

@@ -34,6 +34,13 @@ int cop_runs_add(struct cop_runs *r, uint64_t start, uint64_t end, bool written)
         return 0;
 }
 
+uint64_t cop_scan_next(const struct cop_scan_arg *arg, const struct cop_page_region *regions, long n)
+{
+        if (n < (long)arg->vec_len)
+                return arg->end;
+        return MAX_OF(arg->walk_end, regions[n - 1].end);
+}
+
 int cop_runs_scan(struct cop_runs *r, int pagemap_fd, uint64_t start, uint64_t end, unsigned flags)
 {
         static struct cop_page_region regions[2048];
@@ -61,9 +68,7 @@ int cop_runs_scan(struct cop_runs *r, int pagemap_fd, uint64_t start, uint64_t e
                         if (added < 0)
                                 return added;
                 }
-                if (arg.walk_end <= arg.start)
-                        break;
-                arg.start = arg.walk_end;
+                arg.start = cop_scan_next(&arg, regions, n);
         }
         return 0;
 }

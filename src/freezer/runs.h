@@ -31,6 +31,10 @@ enum cop_scan_flags {
         COP_SCAN_WRITTEN = 2,   /* only what was written */
         COP_SCAN_ANONYMOUS = 4, /* no page here is of a file */
 };
+/* Where a PAGEMAP_SCAN that gave n regions has to go on.  Not arg->walk_end alone: the kernel (up to 6.18 at least) leaves there where
+ * its own buffer of 512 regions was last full, although it went on to the end; starting again from it would report pages twice,
+ * and those that the first report has just protected as unwritten.  A scan that did not fill the caller's array is complete. */
+uint64_t cop_scan_next(const struct cop_scan_arg *arg, const struct cop_page_region *regions, long n);
 /* Adds the private pages of [start, end) that are not of a file and not zero. */
 int cop_runs_scan(struct cop_runs *r, int pagemap_fd, uint64_t start, uint64_t end, unsigned flags);
 

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "freezer/runs.h"
 #include "base/fs.h"
 #include "freezer/freezer.h"
 #include "freezer/pagemap.h"
@@ -330,9 +331,7 @@ static int copy_content(const struct patient *p, int pagemap_fd, const struct pi
                         if (r < 0)
                                 return r;
                 }
-                if (arg.walk_end <= arg.start)
-                        break;
-                arg.start = arg.walk_end;
+                arg.start = cop_scan_next(&arg, regions, n);
         }
         return 0;
 }
