@@ -12,10 +12,11 @@
 static struct {
         const char *name, *image, *from;
         struct cop_list labels, metadata, env;
-        usec_t ttl;
+        usec_t ttl, idle;
+        const char *checkpoints;
         uint64_t memory, pids, nofile;
         const char *cpus;
-        bool no_kernel, json;
+        bool no_kernel, json, persistent;
 } opt;
 
 static const struct cop_option options[] = {
@@ -28,6 +29,10 @@ static const struct cop_option options[] = {
          "label, to find it with coppice ls --label; may be repeated"},
         {"metadata", 0, COP_OPTION_LIST, &opt.metadata, "K=V", "data of yours that is kept with it; may be repeated"},
         {"ttl", 't', COP_OPTION_DURATION, &opt.ttl, "TIME", "ends after this time (30m, 2h); never without"},
+        {"idle", 0, COP_OPTION_DURATION, &opt.idle, "TIME", "asleep with its memory after this time without use (10m)"},
+        {"checkpoints", 0, COP_OPTION_STRING, &opt.checkpoints, "WHEN",
+         "after_cell: save the state after every cell, so that each can be undone; before_cell; off (off)"},
+        {"persistent", 0, COP_OPTION_FLAG, &opt.persistent, NULL, "never ended by itself, only put to sleep"},
         {"memory", 'm', COP_OPTION_SIZE, &opt.memory, "SIZE", "memory limit (2G)"},
         {"cpus", 'c', COP_OPTION_STRING, &opt.cpus, "N", "CPUs, also fractions (all)"},
         {"pids", 0, COP_OPTION_NUMBER, &opt.pids, "N", "limit of processes and threads (512)"},
@@ -55,6 +60,13 @@ static json_t *make_body(struct cop_cli *cli)
         cop_param_u64(body, "nofile", opt.nofile);
         if (opt.no_kernel)
                 json_object_set_new(body, "start_kernel", json_false());
+        _cleanup_json_ json_t *policy = json_object();
+        cop_param_str(policy, "checkpoints", opt.checkpoints);
+        cop_param_seconds(policy, "idle_seconds", opt.idle);
+        if (opt.persistent)
+                json_object_set_new(policy, "persistent", json_true());
+        if (json_object_size(policy) > 0)
+                json_object_set(body, "policy", policy);
         return TAKE_PTR(body);
 }
 
@@ -82,6 +94,7 @@ const struct cop_verb cop_verb_new = {
         .examples = "coppice new --name demo\n"
                     "coppice new --memory 4G --cpus 2 --ttl 2h --env TOKEN=abc\n"
                     "coppice new --from clean-data --name b1\n"
+                    "coppice new --name lab --checkpoints after_cell --idle 30m\n"
                     "sb=$(coppice new) && coppice run $sb 'print(6 * 7)'",
         .options = options,
         .run = run,

@@ -1,6 +1,7 @@
 """The verbs of saved states, as a user types them."""
 
 import re
+import time
 
 import pytest
 
@@ -50,3 +51,16 @@ def test_wrong_usage(cli, words):
 @pytest.mark.parametrize("verb", ["suspend", "resume", "snapshot", "fork", "log", "undo", "goto"])
 def test_help_has_examples(cli, verb):
     assert "examples:\n  coppice " + verb in cli.ok(verb, "--help").out
+
+
+def test_each_cell_can_be_undone(cli):
+    cli.ok("new", "--name", "cli-each", "--checkpoints", "after_cell", "--idle", "2h", "--persistent")
+    policy = cli.json("info", "cli-each", "--json")["policy"]
+    assert policy["checkpoints"] == "after_cell" and policy["idle_seconds"] == 7200 and policy["persistent"] is True
+    for value in range(4):
+        cli.ok("run", "cli-each", f"x = {value}")
+        time.sleep(1)
+    cli.ok("undo", "cli-each")
+    assert cli.ok("run", "cli-each", "x").out == "2\n"
+    cli.ok("rm", "cli-each")
+    assert cli("new", "--checkpoints", "sometimes").status == 1
