@@ -11,7 +11,7 @@ Suites come from tools/suites.json; any other executable tests/*/run is a suite 
     programs  every program of a glob is run, each with its own closing line
 
 A suite gets BUILD and COPPICE_BUILD (absolute) and BIN (= BUILD/bin) in its environment and /dev/null as standard
-input; one with "image" also COPPICE_KERNEL_ROOTFS, the root of the image that tools/test-image.sh prints.  Its output goes to BUILD/check/SUITE.log and is shown when it failed.  The very last line printed here is the sum, and
+input; one with "image" also COPPICE_TEST_IMAGE, the image that tools/test-image.sh prints, and COPPICE_KERNEL_ROOTFS, its root.  Its output goes to BUILD/check/SUITE.log and is shown when it failed.  The very last line printed here is the sum, and
 the exit status is 1 when anything failed.
 """
 
@@ -72,7 +72,8 @@ def environment(build, with_image):
         done = subprocess.run([os.path.join(ROOT, "tools/test-image.sh")], stdin=subprocess.DEVNULL, text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
         if done.returncode == 0:
-            env["COPPICE_KERNEL_ROOTFS"] = os.path.join(done.stdout.split("\n")[-2], "rootfs")
+            env["COPPICE_TEST_IMAGE"] = done.stdout.split("\n")[-2]
+            env["COPPICE_KERNEL_ROOTFS"] = os.path.join(env["COPPICE_TEST_IMAGE"], "rootfs")
     return env
 
 

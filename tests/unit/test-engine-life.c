@@ -1,5 +1,5 @@
 /* Sandboxes from create to end with the real keeper, on an image given by $COPPICE_TEST_IMAGE (a folder with rootfs and
- * image.json) or /tmp/coppice-image-path. */
+ * image.json).  tools/run-checks.py runs it once more with one, as the suite engine-life. */
 #include "engine-driver.h"
 
 #include <sched.h>
@@ -11,15 +11,18 @@
 static void find_image(char path[static 400])
 {
         const char *env = getenv("COPPICE_TEST_IMAGE");
-        _cleanup_free_ char *word = NULL, *real = NULL;
+        _cleanup_free_ char *real = NULL;
 
+#ifdef __SANITIZE_ADDRESS__
+        SKIP("a sanitized coppice-init needs the host's libraries, which no sandbox has");
+#endif
         if (geteuid() != 0)
                 SKIP("needs root");
-        if (!env && cop_read_word(AT_FDCWD, "/tmp/coppice-image-path", &word, NULL) < 0)
+        if (!env)
                 SKIP("no image to test with: set COPPICE_TEST_IMAGE");
-        real = realpath(env ? env : word, NULL);
+        real = realpath(env, NULL);
         if (!real)
-                SKIP("no image at %s", env ? env : word);
+                SKIP("no image at %s", env);
         snprintf(path, 400, "%s", real);
 }
 
