@@ -667,7 +667,7 @@ static ssize_t peek_sent(int fd, void *buf, size_t size, uint32_t *ret_end)
 static ssize_t peek_received(int fd, char **ret, uint32_t *ret_end)
 {
         for (int tries = 0; tries < 1000; tries++) {
-                uint32_t after;
+                uint32_t after = 0;
                 int queued = 0;
                 ssize_t n = 0;
                 int r = get_queue_seq(fd, TCP_RECV_QUEUE, ret_end);
@@ -696,7 +696,7 @@ static ssize_t peek_received(int fd, char **ret, uint32_t *ret_end)
 static int dump_pair_queues(struct cop_dump *d, int from, int to, bool fin, uint32_t index)
 {
         _cleanup_free_ char *sent = NULL, *received = NULL;
-        uint32_t sent_end, received_end;
+        uint32_t sent_end = 0, received_end = 0;
         ssize_t sent_n, received_n;
         int out = 0, no_queue = TCP_NO_QUEUE;
 
