@@ -175,7 +175,10 @@ static int commit(struct cop_sandbox *sb, struct cop_making *m, struct cop_error
         r = cop_store_node_insert(store, m->row, err);
         memcpy(old_node, row->node_id, sizeof(old_node));
         memcpy(old_state, row->state, sizeof(old_state));
-        memcpy(row->node_id, m->row->id, sizeof(row->node_id));
+        /* What changed in memory is told against the newest node that has memory: a node of files alone taken from
+         * a live sandbox is never its head, or the next freeze would build on pages that are not there. */
+        if (m->end || strcmp(m->row->kind, "files") != 0)
+                memcpy(row->node_id, m->row->id, sizeof(row->node_id));
         row->pending_node[0] = '\0';
         if (m->end) { /* N5 */
                 snprintf(row->state, sizeof(row->state), "suspended");

@@ -21,6 +21,7 @@
 #include "sandbox/cgroup.h"
 
 #define QUIET_MAX (30 * USEC_PER_SEC)
+#define THAW_TRIES 3
 #define QUIET_LOOK (10 * USEC_PER_MSEC)
 #define STOP_DEADLINE (10 * USEC_PER_SEC)
 
@@ -34,6 +35,7 @@ struct cop_sandbox_sleep {
         struct cop_source *timer; /* owned */
         usec_t begun;             /* CLOCK_MONOTONIC */
         bool cold;                /* memory was given up: resume_reason says why */
+        unsigned thaws;           /* tries so far */
         bool idle;                /* nobody asked for this suspend: whoever comes wins */
 };
 
@@ -189,6 +191,13 @@ static void on_booted(struct cop_msg *reply, const struct cop_error *err, void *
         }
         if (err) {
                 cop_log_warning("memory of sandbox %s: %s", sb->id, err->message);
+                /* What the image or the host lacks, another try will not bring; a race of the rebuilding may not come again. */
+                if (err->code == COP_ERR_start_failed && ++sb->sleep->thaws < THAW_TRIES) {
+                        cop_keeper_kill(sb->keeper);
+                        sb->keeper = cop_keeper_free(sb->keeper);
+                        boot(sb);
+                        return;
+                }
                 snprintf(sb->resume_reason, sizeof(sb->resume_reason), "%s", reason_of(err));
                 snprintf(sb->resume_message, sizeof(sb->resume_message), "%s", err->message);
                 if (sb->require_memory) {
@@ -201,6 +210,8 @@ static void on_booted(struct cop_msg *reply, const struct cop_error *err, void *
                 boot(sb);
                 return;
         }
+        if (!sb->sleep->cold)
+                sb->resume_reason[0] = sb->resume_message[0] = '\0'; /* an earlier try's */
         cop_sandbox_write_generation(sb);
         sb->require_memory = false;
         sb->memory_restored = !sb->sleep->cold;

@@ -164,8 +164,11 @@ class Sandbox:
     def suspend(self):
         return self.api.post(f"{self.path}/suspend")
 
-    def resume(self, **params):
-        return self.api.post(f"{self.path}/resume", params or None)
+    def resume(self, cold: bool = False, **params):
+        """Wakes it; fails when memory was not kept, unless that is expected."""
+        reply = self.api.post(f"{self.path}/resume", params or None)
+        assert reply["memoryRestored"] is not False or cold, (reply.get("resumeReason"), reply.get("resumeMessage"))
+        return reply
 
     def snapshot(self, **params):
         return self.api.post(f"{self.path}/snapshots", params)

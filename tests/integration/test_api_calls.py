@@ -9,6 +9,8 @@ from client import Api, ApiError
 
 # Takes minutes and a mirror: tests/image builds for real.
 NOT_HERE = {"POST /api/images/build"}
+# test_states.py and test_policies.py make these.
+STATES = ("/suspend", "/resume", "/snapshots", "/snapshots/{node}", "/snapshots/{node}/sandboxes", "/fork", "/undo", "/redo", "/goto", "/nodes")
 
 
 def raw(api, method, path, body=None, headers=None):
@@ -40,7 +42,7 @@ def test_every_call(api, image_dir):
     assert api.get("/api/sandboxes", all="true", limit=5)["sandboxes"]
     raw(api, "GET", "/api/events")
     api.delete("/api/sandboxes", all="true")
-    assert set(Api.checker.unseen()) <= NOT_HERE
+    assert {call for call in Api.checker.unseen() if not call.endswith(STATES)} <= NOT_HERE
 
 
 def every_call_of_a_sandbox(api, path):

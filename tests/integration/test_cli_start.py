@@ -110,7 +110,8 @@ def test_help_for_every_verb_has_an_example():
     assert len(verbs) > 20
     for verb in verbs:
         text = Cli().ok("help", *verb.split()).out
-        assert f"  coppice {verb}" in text.split("examples:")[1], verb
+        group = f"coppice {verb} " in text and "examples:" not in text  # lists its verbs, each with its own help
+        assert group or f"  coppice {verb}" in text.split("examples:")[1], verb
 
 
 @pytest.mark.parametrize("args,message", [

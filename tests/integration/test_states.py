@@ -228,7 +228,7 @@ def test_a_cold_boot_says_so(states_daemon, sb):
     assert refused.value.code == "image_damaged" and "its state is kept" in refused.value.message
     assert sb.info()["state"] == "suspended"
 
-    back = sb.resume()
+    back = sb.resume(cold=True)
     assert back["state"] == "running" and back["memoryRestored"] is False
     assert back["resumeReason"] == "restore_failed" and back["resumeMessage"]
     cell = sb.run("open('/workspace/kept').read(), 'x' in globals()")
