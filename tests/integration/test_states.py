@@ -472,12 +472,15 @@ def test_the_whole_life(states_daemon, api):
     sb = api.new(**{"from": "golden", "name": "life"})
     assert sb.text("int(pd.Series([1, 2, 3]).sum()), thing.answer") == "(6, 42)"
     sb.exec("cd /workspace && exec python3 -m http.server 8200 --bind 127.0.0.1", detach=True)
+    listening = sb.exec("curl -sS --retry 100 --retry-delay 1 --retry-connrefused http://127.0.0.1:8200/")
+    assert listening["exit_code"] == 0, listening
     sb.ok("import sqlite3; db = sqlite3.connect('/workspace/w.db'); db.execute('pragma journal_mode=wal');"
           "db.execute('create table t (n)'); db.execute('insert into t values (1)'); db.commit()")
     sb.suspend()
     assert not processes_of(sb.id)
     assert sb.text("db.execute('select n from t').fetchone()") == "(1,)"
-    assert "w.db" in sb.exec("curl -sS http://127.0.0.1:8200/")["stdout"]
+    served = sb.exec("curl -sS http://127.0.0.1:8200/")
+    assert "w.db" in served["stdout"], served
     sb.snapshot(name="safe")
     sb.ok("db.execute('drop table t'); db.commit(); import shutil; table = None; open('/workspace/mess', 'w').write('x')")
     assert sb.undo()["memoryRestored"] is True
