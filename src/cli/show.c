@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/buf.h"
+#include "base/base64.h"
 #include "base/cleanup.h"
 #include "base/parse.h"
 #include "print.h"
@@ -42,33 +42,16 @@ static void write_json_string(struct cop_show *s, FILE *out, json_t *text)
                 write_bytes(s, out, json_string_value(text), json_string_length(text));
 }
 
-static int base64_digit(char c)
-{
-        static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-        const char *at = c ? strchr(digits, c) : NULL;
-
-        return at ? (int)(at - digits) : -1;
-}
-
 /* Bytes of a command that are no text.  Stops at the first character that is no base64. */
 static void write_base64(struct cop_show *s, FILE *out, const char *text)
 {
-        _cleanup_buf_ struct cop_buf bytes = COP_BUF(strlen(text));
-        unsigned have = 0, bits = 0;
+        size_t n = strlen(text), len;
+        _cleanup_free_ char *bytes = malloc(n / 4 * 3 + 2);
 
-        for (; *text; text++) {
-                int digit = base64_digit(*text);
-                if (digit < 0)
-                        break;
-                have = have << 6 | (unsigned)digit;
-                bits += 6;
-                if (bits >= 8) {
-                        bits -= 8;
-                        if (cop_buf_addc(&bytes, (char)(have >> bits & 0xFF)) < 0)
-                                return;
-                }
-        }
-        write_bytes(s, out, bytes.data, bytes.len);
+        if (!bytes)
+                return;
+        cop_base64_decode(text, n, bytes, &len);
+        write_bytes(s, out, bytes, len);
 }
 
 static void write_stream(struct cop_show *s, FILE *out, json_t *event)

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/base64.h"
 #include "base/cleanup.h"
 #include "base/json.h"
 #include "base/parse.h"
@@ -108,32 +109,6 @@ static int stream(struct cop_cli *cli, const char *sandbox, const char *method, 
         return opt.logs && k == 0 ? COP_EXIT_OK : exit;
 }
 
-static const char base64_alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
-static json_t *base64_string(const struct cop_buf *in)
-{
-        _cleanup_buf_ struct cop_buf out = COP_BUF((size_t)2 * STDIN_MAX);
-
-        for (size_t i = 0; i < in->len; i += 3) {
-                size_t left = in->len - i;
-                unsigned v = (unsigned)(unsigned char)in->data[i] << 16;
-                char four[4];
-                if (left > 1)
-                        v |= (unsigned)(unsigned char)in->data[i + 1] << 8;
-                if (left > 2)
-                        v |= (unsigned)(unsigned char)in->data[i + 2];
-                for (int k = 0; k < 4; k++)
-                        four[k] = base64_alphabet[v >> (18 - 6 * k) & 63];
-                if (left < 3)
-                        four[3] = '=';
-                if (left < 2)
-                        four[2] = '=';
-                if (cop_buf_add(&out, four, 4) < 0)
-                        return NULL;
-        }
-        return json_stringn(out.data ? out.data : "", out.len);
-}
-
 static int add_input(struct cop_cli *cli, json_t *body)
 {
         _cleanup_buf_ struct cop_buf input = COP_BUF(STDIN_MAX);
@@ -142,8 +117,10 @@ static int add_input(struct cop_cli *cli, json_t *body)
         if (opt.no_input || (!opt.input && (opt.detach || !cop_input_piped())))
                 return 0;
         r = cop_input_read("-", &input, &cli->err);
-        if (r == 0 && input.len > 0)
-                r = json_object_set_new(body, "stdin_base64", base64_string(&input)) < 0 ? -ENOMEM : 0;
+        if (r == 0 && input.len > 0) {
+                _cleanup_free_ char *text = cop_base64_encode(input.data, input.len);
+                r = text && json_object_set_new(body, "stdin_base64", json_string(text)) == 0 ? 0 : -ENOMEM;
+        }
         return r;
 }
 

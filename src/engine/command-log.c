@@ -15,6 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/base64.h"
 #include "base/fs.h"
 #include "base/utf8.h"
 #include "engine/command.h"
@@ -251,26 +252,6 @@ static void lines_close(void *data)
         free(l);
 }
 
-static char *encode_base64(const char *data, size_t n)
-{
-        static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-        const unsigned char *p = (const unsigned char *)data;
-        char *text = malloc((n + 2) / 3 * 4 + 1), *out = text;
-
-        if (!text)
-                return NULL;
-        for (size_t i = 0; i < n; i += 3) {
-                unsigned bits =
-                        (unsigned)p[i] << 16 | (i + 1 < n ? (unsigned)p[i + 1] << 8 : 0) | (i + 2 < n ? p[i + 2] : 0);
-                *out++ = digits[bits >> 18];
-                *out++ = digits[bits >> 12 & 63];
-                *out++ = i + 1 < n ? digits[bits >> 6 & 63] : '=';
-                *out++ = i + 2 < n ? digits[bits & 63] : '=';
-        }
-        *out = '\0';
-        return text;
-}
-
 /* Stolen event; counts, and makes the line when it lies behind `after`. */
 static int add_line(struct lines *l, json_t *event)
 {
@@ -302,7 +283,7 @@ static json_t *output_event(const struct lines *l, unsigned stream, const char *
         if (text) {
                 json_object_set_new(event, "text", json_stringn(data, n));
         } else {
-                _cleanup_free_ char *base64 = encode_base64(data, n);
+                _cleanup_free_ char *base64 = cop_base64_encode(data, n);
                 json_object_set_new(event, "base64", json_string(base64 ? base64 : ""));
         }
         return event;

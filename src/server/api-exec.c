@@ -4,6 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/base64.h"
 #include "fields.h"
 #include "request.h"
 #include "stream.h"
@@ -53,43 +54,6 @@ static int parse_argv(json_t *body, struct exec *e, struct cop_error *err)
         return 1;
 }
 
-static int base64_value(char c)
-{
-        static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-        const char *p = c ? strchr(digits, c) : NULL;
-
-        return p ? (int)(p - digits) : -1;
-}
-
-/* RFC 4648 section 4, padding required, white space refused. */
-static int decode_base64(const char *s, size_t n, char **ret, size_t *ret_len)
-{
-        size_t len = 0;
-
-        if (n % 4)
-                return -EINVAL;
-        char *out = malloc(n / 4 * 3 + 1);
-        if (!out)
-                return -ENOMEM;
-        for (size_t i = 0; i < n; i += 4) {
-                unsigned pad = i + 4 == n ? (s[i + 3] == '=') + (s[i + 3] == '=' && s[i + 2] == '=') : 0;
-                uint32_t bits = 0;
-                for (unsigned k = 0; k < 4; k++) {
-                        int v = k >= 4 - pad ? 0 : base64_value(s[i + k]);
-                        if (v < 0) {
-                                free(out);
-                                return -EINVAL;
-                        }
-                        bits = bits << 6 | (uint32_t)v;
-                }
-                for (unsigned k = 0; k < 3 - pad; k++)
-                        out[len++] = (char)(bits >> (16 - 8 * k));
-        }
-        *ret = out;
-        *ret_len = len;
-        return 0;
-}
-
 static int parse_stdin(json_t *body, struct exec *e, struct cop_error *err)
 {
         const char *text = NULL, *base64 = NULL;
@@ -104,11 +68,11 @@ static int parse_stdin(json_t *body, struct exec *e, struct cop_error *err)
                 e->params.stdin_data = text;
                 e->params.stdin_len = json_string_length(json_object_get(body, "stdin"));
         } else if (base64) {
-                r = decode_base64(base64, json_string_length(json_object_get(body, "stdin_base64")), &e->input,
-                                  &e->params.stdin_len);
-                if (r == -ENOMEM)
+                size_t n = json_string_length(json_object_get(body, "stdin_base64"));
+                e->input = malloc(n / 4 * 3 + 2);
+                if (!e->input)
                         return cop_error_errno(err, ENOMEM, "stdin");
-                if (r < 0)
+                if (cop_base64_decode_strict(base64, n, e->input, &e->params.stdin_len) < 0)
                         return cop_error_set(err, EINVAL, COP_ERR_bad_request, "field \"stdin_base64\": not base64");
                 e->params.stdin_data = e->input;
         }
