@@ -63,5 +63,7 @@ void cop_cli_note(const struct cop_cli *cli, const char *format, ...) __attribut
 
 /* The request, with "coppice: " printed and false on failure.  ret may be NULL. */
 bool cop_cli_call(struct cop_cli *cli, const char *method, const char *path, json_t *body, json_t **ret);
+/* Calls fn for every argument, also after one has failed; the status of the last that did, or COP_EXIT_OK. */
+int cop_cli_each(struct cop_cli *cli, size_t argc, char **argv, int (*fn)(struct cop_cli *cli, const char *arg));
 /* A path from a printf format whose %s arguments are percent-encoded.  NULL when out of memory. */
 char *cop_cli_path(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -123,6 +123,17 @@ bool cop_cli_call(struct cop_cli *cli, const char *method, const char *path, jso
         return false;
 }
 
+int cop_cli_each(struct cop_cli *cli, size_t argc, char **argv, int (*fn)(struct cop_cli *cli, const char *arg))
+{
+        int exit = COP_EXIT_OK;
+
+        for (size_t i = 0; i < argc; i++) {
+                int one = fn(cli, argv[i]);
+                exit = one ? one : exit;
+        }
+        return exit;
+}
+
 static int encode(struct cop_buf *out, const char *s)
 {
         static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/";

@@ -37,6 +37,12 @@ struct cop_option {
         const char *help;
 };
 
+/* --json, as every verb that lists or shows has it. */
+#define COP_OPTION_JSON(flag)                                                            \
+        {                                                                                \
+                .name = "json", .kind = COP_OPTION_FLAG, .to = (flag), .help = "as JSON" \
+        }
+
 /* Moves the arguments to the front of argv and returns their number; *ret_after is how many of them stood behind "--".
  * -EINVAL with a message for the user in err. */
 int cop_options_parse(const struct cop_option *options, int argc, char **argv, size_t *ret_after,

@@ -14,12 +14,7 @@ static struct {
         bool json;
 } opt;
 
-#define OPTION_JSON                                                    \
-        {                                                              \
-                "json", 0, COP_OPTION_FLAG, &opt.json, NULL, "as JSON" \
-        }
-
-static const struct cop_option json_options[] = {OPTION_JSON, {0}};
+static const struct cop_option json_options[] = {COP_OPTION_JSON(&opt.json), {0}};
 static const struct cop_option new_options[] = {
         {"language", 'l', COP_OPTION_STRING, &opt.language, "NAME", "language of the kernel (python)"},
         {"kernelspec", 'k', COP_OPTION_STRING, &opt.kernelspec, "NAME",
@@ -27,12 +22,12 @@ static const struct cop_option new_options[] = {
         {"name", 'n', COP_OPTION_STRING, &opt.name, "NAME", "a name to use instead of the id"},
         {"cwd", 'w', COP_OPTION_STRING, &opt.cwd, "DIR", "working directory"},
         {"env", 'e', COP_OPTION_LIST, &opt.env, "K=V", "environment of the kernel; may be repeated"},
-        OPTION_JSON,
+        COP_OPTION_JSON(&opt.json),
         {0},
 };
 static const struct cop_option interrupt_options[] = {
         {"context", 'c', COP_OPTION_STRING, &opt.context, "CONTEXT", "this context instead of the default one"},
-        OPTION_JSON,
+        COP_OPTION_JSON(&opt.json),
         {0},
 };
 

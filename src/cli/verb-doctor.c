@@ -23,7 +23,7 @@
 #define KERNEL_WANTED "5.19" /* idmapped mounts below overlayfs */
 
 static bool json;
-static const struct cop_option options[] = {{"json", 0, COP_OPTION_FLAG, &json, NULL, "as JSON"}, {0}};
+static const struct cop_option options[] = {COP_OPTION_JSON(&json), {0}};
 
 static void add(json_t *checks, const char *name, bool ok, const char *detail, const char *remedy)
 {

@@ -16,10 +16,6 @@ static struct {
         bool force, json, quiet;
 } opt;
 
-#define OPTION_JSON                                                    \
-        {                                                              \
-                "json", 0, COP_OPTION_FLAG, &opt.json, NULL, "as JSON" \
-        }
 #define OPTION_NAME                                                                    \
         {                                                                              \
                 "name", 'n', COP_OPTION_STRING, &opt.name, "NAME", "name of the image" \
@@ -29,14 +25,14 @@ static struct {
                 "quiet", 'q', COP_OPTION_FLAG, &opt.quiet, NULL, "no progress" \
         }
 
-static const struct cop_option json_options[] = {OPTION_JSON, {0}};
-static const struct cop_option import_options[] = {OPTION_NAME, OPTION_QUIET, OPTION_JSON, {0}};
+static const struct cop_option json_options[] = {COP_OPTION_JSON(&opt.json), {0}};
+static const struct cop_option import_options[] = {OPTION_NAME, OPTION_QUIET, COP_OPTION_JSON(&opt.json), {0}};
 static const struct cop_option build_options[] = {
         OPTION_NAME,
         {"mirror", 'm', COP_OPTION_STRING, &opt.mirror, "URL", "Debian mirror instead of this host's own"},
         {"force", 'f', COP_OPTION_FLAG, &opt.force, NULL, "build although an image of this recipe exists"},
         OPTION_QUIET,
-        OPTION_JSON,
+        COP_OPTION_JSON(&opt.json),
         {0},
 };
 
@@ -206,18 +202,18 @@ static int show(struct cop_cli *cli, size_t argc, char **argv)
         return COP_EXIT_OK;
 }
 
-static int remove_image(struct cop_cli *cli, size_t argc, char **argv)
+static int remove_one(struct cop_cli *cli, const char *ref)
 {
-        int exit = COP_EXIT_OK;
+        _cleanup_free_ char *path = cop_cli_path("/api/images/%s", ref);
 
+        return path && cop_cli_call(cli, "DELETE", path, NULL, NULL) ? COP_EXIT_OK : COP_EXIT_ERROR;
+}
+
+static int remove_some(struct cop_cli *cli, size_t argc, char **argv)
+{
         if (!cop_cli_connect(cli))
                 return COP_EXIT_NO_DAEMON;
-        for (size_t i = 0; i < argc; i++) {
-                _cleanup_free_ char *path = cop_cli_path("/api/images/%s", argv[i]);
-                if (!path || !cop_cli_call(cli, "DELETE", path, NULL, NULL))
-                        exit = COP_EXIT_ERROR;
-        }
-        return exit;
+        return cop_cli_each(cli, argc, argv, remove_one);
 }
 
 const struct cop_verb cop_verb_image_build = {
@@ -268,5 +264,5 @@ const struct cop_verb cop_verb_image_rm = {
         .options = json_options,
         .args_min = 1,
         .args_max = 100,
-        .run = remove_image,
+        .run = remove_some,
 };

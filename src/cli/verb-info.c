@@ -15,7 +15,7 @@ static struct {
 
 static const struct cop_option options[] = {
         {"daemon", 'd', COP_OPTION_FLAG, &opt.daemon, NULL, "about the daemon instead of a sandbox"},
-        {"json", 0, COP_OPTION_FLAG, &opt.json, NULL, "as JSON"},
+        COP_OPTION_JSON(&opt.json),
         {0},
 };
 

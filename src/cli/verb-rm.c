@@ -57,19 +57,13 @@ static int remove_one(struct cop_cli *cli, const char *ref)
 
 static int run(struct cop_cli *cli, size_t argc, char **argv)
 {
-        int exit = COP_EXIT_OK;
-
         if (opt.all == (argc > 0))
                 return cop_cli_usage(cli, opt.all ? "--all takes no sandboxes" : "which sandbox? (or --all)");
         if (!cop_cli_connect(cli))
                 return COP_EXIT_NO_DAEMON;
         if (opt.all)
                 return remove_all(cli);
-        for (size_t i = 0; i < argc; i++) {
-                int one = remove_one(cli, argv[i]);
-                exit = one ? one : exit;
-        }
-        return exit;
+        return cop_cli_each(cli, argc, argv, remove_one);
 }
 
 const struct cop_verb cop_verb_rm = {

@@ -15,22 +15,17 @@ static struct {
         bool force, json;
 } opt;
 
-#define OPTION_JSON                                                    \
-        {                                                              \
-                "json", 0, COP_OPTION_FLAG, &opt.json, NULL, "as JSON" \
-        }
-
 static const struct cop_option make_options[] = {
         {"name", 'n', COP_OPTION_STRING, &opt.name, "NAME", "a name, unique among snapshots"},
         {"kind", 'k', COP_OPTION_STRING, &opt.kind, "KIND",
          "memory: files, variables and processes (default); filesystem: files"},
-        OPTION_JSON,
+        COP_OPTION_JSON(&opt.json),
         {0},
 };
-static const struct cop_option list_options[] = {OPTION_JSON, {0}};
+static const struct cop_option list_options[] = {COP_OPTION_JSON(&opt.json), {0}};
 static const struct cop_option remove_options[] = {
         {"force", 'f', COP_OPTION_FLAG, &opt.force, NULL, "no error for one that is not there"},
-        OPTION_JSON,
+        COP_OPTION_JSON(&opt.json),
         {0},
 };
 
@@ -110,15 +105,9 @@ static int remove_one(struct cop_cli *cli, const char *ref)
 
 static int remove_some(struct cop_cli *cli, size_t argc, char **argv)
 {
-        int exit = COP_EXIT_OK;
-
         if (!cop_cli_connect(cli))
                 return COP_EXIT_NO_DAEMON;
-        for (size_t i = 0; i < argc; i++) {
-                int one = remove_one(cli, argv[i]);
-                exit = one ? one : exit;
-        }
-        return exit;
+        return cop_cli_each(cli, argc, argv, remove_one);
 }
 
 const struct cop_verb cop_verb_snapshot = {

@@ -32,15 +32,9 @@ static int suspend_one(struct cop_cli *cli, const char *ref)
 
 static int run(struct cop_cli *cli, size_t argc, char **argv)
 {
-        int exit = COP_EXIT_OK;
-
         if (!cop_cli_connect(cli))
                 return COP_EXIT_NO_DAEMON;
-        for (size_t i = 0; i < argc; i++) {
-                int one = suspend_one(cli, argv[i]);
-                exit = one ? one : exit;
-        }
-        return exit;
+        return cop_cli_each(cli, argc, argv, suspend_one);
 }
 
 const struct cop_verb cop_verb_suspend = {

@@ -13,15 +13,10 @@ static struct {
         bool json;
 } opt;
 
-#define OPTION_JSON                                                    \
-        {                                                              \
-                "json", 0, COP_OPTION_FLAG, &opt.json, NULL, "as JSON" \
-        }
-
-static const struct cop_option json_options[] = {OPTION_JSON, {0}};
+static const struct cop_option json_options[] = {COP_OPTION_JSON(&opt.json), {0}};
 static const struct cop_option new_options[] = {
         {"expires", 't', COP_OPTION_DURATION, &opt.expires, "TIME", "ends after this time (30d); never without"},
-        OPTION_JSON,
+        COP_OPTION_JSON(&opt.json),
         {0},
 };
 

@@ -8,7 +8,7 @@
 #include "verbs.h"
 
 static bool json;
-static const struct cop_option options[] = {{"json", 0, COP_OPTION_FLAG, &json, NULL, "as JSON"}, {0}};
+static const struct cop_option options[] = {COP_OPTION_JSON(&json), {0}};
 
 static int run(struct cop_cli *cli, size_t argc, char **argv)
 {
