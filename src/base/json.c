@@ -19,12 +19,12 @@ int cop_json_parse(const char *text, size_t n, bool allow_nul, json_t **ret, str
         return 0;
 }
 
-static int wrong(const char *key, const char *expected, struct cop_error *err)
+int cop_json_expected(const char *key, const char *what, struct cop_error *err)
 {
-        return cop_error_set(err, EINVAL, COP_ERR_bad_request, "field \"%s\": expected %s", key, expected);
+        return cop_error_set(err, EINVAL, COP_ERR_bad_request, "field \"%s\": expected %s", key, what);
 }
 
-static json_t *get(json_t *object, const char *key)
+json_t *cop_json_get(json_t *object, const char *key)
 {
         json_t *value = json_object_get(object, key);
 
@@ -33,31 +33,38 @@ static json_t *get(json_t *object, const char *key)
 
 int cop_json_get_str(json_t *object, const char *key, const char **ret, struct cop_error *err)
 {
-        json_t *value = get(object, key);
+        json_t *value = cop_json_get(object, key);
 
         if (!value)
                 return 0;
         if (!json_is_string(value))
-                return wrong(key, "a string", err);
+                return cop_json_expected(key, "a string", err);
         *ret = json_string_value(value);
         return 1;
 }
 
+char *cop_json_copy_str(json_t *object, const char *key)
+{
+        const char *text = json_string_value(json_object_get(object, key));
+
+        return text ? strdup(text) : NULL;
+}
+
 int cop_json_get_bool(json_t *object, const char *key, bool *ret, struct cop_error *err)
 {
-        json_t *value = get(object, key);
+        json_t *value = cop_json_get(object, key);
 
         if (!value)
                 return 0;
         if (!json_is_boolean(value))
-                return wrong(key, "true or false", err);
+                return cop_json_expected(key, "true or false", err);
         *ret = json_is_true(value);
         return 1;
 }
 
 int cop_json_get_i64(json_t *object, const char *key, int64_t min, int64_t max, int64_t *ret, struct cop_error *err)
 {
-        json_t *value = get(object, key);
+        json_t *value = cop_json_get(object, key);
 
         if (!value)
                 return 0;
@@ -71,7 +78,7 @@ int cop_json_get_i64(json_t *object, const char *key, int64_t min, int64_t max, 
 
 int cop_json_get_seconds(json_t *object, const char *key, usec_t max, usec_t *ret, struct cop_error *err)
 {
-        json_t *value = get(object, key);
+        json_t *value = cop_json_get(object, key);
 
         if (!value)
                 return 0;
@@ -86,24 +93,24 @@ int cop_json_get_seconds(json_t *object, const char *key, usec_t max, usec_t *re
 
 int cop_json_get_array(json_t *object, const char *key, json_t **ret, struct cop_error *err)
 {
-        json_t *value = get(object, key);
+        json_t *value = cop_json_get(object, key);
 
         if (!value)
                 return 0;
         if (!json_is_array(value))
-                return wrong(key, "an array", err);
+                return cop_json_expected(key, "an array", err);
         *ret = value;
         return 1;
 }
 
 int cop_json_get_object(json_t *object, const char *key, json_t **ret, struct cop_error *err)
 {
-        json_t *value = get(object, key);
+        json_t *value = cop_json_get(object, key);
 
         if (!value)
                 return 0;
         if (!json_is_object(value))
-                return wrong(key, "an object", err);
+                return cop_json_expected(key, "an object", err);
         *ret = value;
         return 1;
 }

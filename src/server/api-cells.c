@@ -3,9 +3,6 @@
  * A JSON client waits for the whole Cell.  A streaming client has the cell queued first, so that every refusal is still a plain
  * error with its status, and then follows the cell's record from the beginning.
  */
-#include <stdlib.h>
-#include <string.h>
-
 #include "fields.h"
 #include "request.h"
 #include "stream.h"
@@ -70,26 +67,9 @@ static void stream_gone(struct cop_request *r)
                 cop_cell_disconnected(r->engine, cop_request_param(r, 0), r->state);
 }
 
-static void free_state(struct cop_request *r)
-{
-        free(r->state);
-}
-
 static void queued(json_t *result, const struct cop_error *err, void *userdata)
 {
-        struct cop_request *r = userdata;
-
-        if (!cop_request_done(r))
-                return;
-        const char *id = json_string_value(json_object_get(result, "id"));
-        if (err || !id) {
-                struct cop_error none;
-                cop_error_set(&none, EIO, COP_ERR_internal, "the engine gave no cell id");
-                cop_reply_error(r, err ? err : &none);
-                return;
-        }
-        r->state = strdup(id);
-        cop_stream_record(r, COP_RECORD_CELL, cop_request_param(r, 0), id, 0, true);
+        cop_stream_begun(userdata, COP_RECORD_CELL, result, err);
 }
 
 static void run(struct cop_request *r)
@@ -108,7 +88,6 @@ static void run(struct cop_request *r)
         }
         p.stream = true;
         r->on_gone = stream_gone;
-        r->state_free = free_state;
         cop_cell_run(r->engine, cop_request_param(r, 0), &p, cop_request_to_fn(r, queued, NULL), &r->op);
 }
 

@@ -141,26 +141,9 @@ static void stream_gone(struct cop_request *r)
                 cop_command_disconnected(r->engine, cop_request_param(r, 0), r->state);
 }
 
-static void free_state(struct cop_request *r)
-{
-        free(r->state);
-}
-
 static void started(json_t *result, const struct cop_error *err, void *userdata)
 {
-        struct cop_request *r = userdata;
-
-        if (!cop_request_done(r))
-                return;
-        const char *id = json_string_value(json_object_get(result, "id"));
-        if (err || !id) {
-                struct cop_error none;
-                cop_error_set(&none, EIO, COP_ERR_internal, "the engine gave no command id");
-                cop_reply_error(r, err ? err : &none);
-                return;
-        }
-        r->state = strdup(id);
-        cop_stream_record(r, COP_RECORD_COMMAND, cop_request_param(r, 0), id, 0, true);
+        cop_stream_begun(userdata, COP_RECORD_COMMAND, result, err);
 }
 
 static void run(struct cop_request *r)
@@ -179,7 +162,6 @@ static void run(struct cop_request *r)
         }
         e.params.stream = true;
         r->on_gone = stream_gone;
-        r->state_free = free_state;
         cop_command_run(r->engine, cop_request_param(r, 0), &e.params, cop_request_to_fn(r, started, NULL), &r->op);
 }
 

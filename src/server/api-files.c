@@ -367,25 +367,13 @@ static void opened_write(json_t *file, struct cop_file_stream *stream, const str
         cop_request_accept_body(r);
 }
 
-static void written(json_t *file, const struct cop_error *err, void *userdata)
-{
-        struct cop_request *r = userdata;
-
-        if (!cop_request_done(r))
-                return;
-        if (err)
-                cop_reply_error(r, err);
-        else
-                cop_reply_json(r, 200, file);
-}
-
 static void start_write(struct cop_request *r)
 {
         struct transfer *t = r->state;
 
         r->sink = (struct cop_sink){.write = sink_write, .end = sink_end};
         cop_file_write(r->engine, cop_request_param(r, 0), &t->params, r->content_length, opened_write, on_more,
-                       cop_request_to_fn(r, written, NULL), &r->op);
+                       cop_request_to(r), &r->op);
 }
 
 static void upload(struct cop_request *r)

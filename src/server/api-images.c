@@ -1,6 +1,5 @@
 /* /api/images: build, import, list, remove.  Building takes minutes: with Accept NDJSON or SSE its progress is streamed; a JSON
  * client waits.  A client that goes away stops the build (cop_op_cancel). */
-#include "base/parse.h"
 #include "fields.h"
 #include "request.h"
 #include "stream.h"
@@ -81,15 +80,6 @@ static bool destination(struct cop_request *r, struct cop_op_to *ret)
         return true;
 }
 
-static int check_name(const char *name, struct cop_error *err)
-{
-        if (!name || cop_name_valid(name))
-                return 0;
-        return cop_error_set(err, EINVAL, COP_ERR_bad_request,
-                             "field \"name\": 1 to 63 letters, digits, \".\", \"_\" or \"-\" that begin with a letter "
-                             "or digit and do not look like an id");
-}
-
 static void build(struct cop_request *r)
 {
         static const char *const fields[] = {"recipe", "name", "mirror", "force", NULL};
@@ -99,7 +89,7 @@ static void build(struct cop_request *r)
         struct cop_op_to to;
 
         if (cop_json_check_keys(r->json, fields, &err) < 0 || cop_field_text(r->json, "recipe", &recipe, &err) < 0 ||
-            cop_field_text(r->json, "name", &name, &err) < 0 || check_name(name, &err) < 0 ||
+            cop_field_text(r->json, "name", &name, &err) < 0 || cop_field_check_name(name, &err) < 0 ||
             cop_field_text(r->json, "mirror", &mirror, &err) < 0 ||
             cop_json_get_bool(r->json, "force", &force, &err) < 0)
                 cop_reply_error(r, &err);
@@ -116,7 +106,7 @@ static void import(struct cop_request *r)
 
         if (cop_json_check_keys(r->json, fields, &err) < 0 ||
             cop_field_required(r->json, "source", &source, &err) < 0 ||
-            cop_field_required(r->json, "name", &name, &err) < 0 || check_name(name, &err) < 0)
+            cop_field_required(r->json, "name", &name, &err) < 0 || cop_field_check_name(name, &err) < 0)
                 cop_reply_error(r, &err);
         else if (destination(r, &to))
                 cop_image_import(r->engine, source, name, to, &r->op);

@@ -1,7 +1,6 @@
 /* /api/sandboxes: create, list, look, change, remove; their log and kernelspecs. */
 #include <string.h>
 
-#include "base/parse.h"
 #include "fields.h"
 #include "request.h"
 #include "stream.h"
@@ -10,15 +9,6 @@
 #define TTL_MAX (3650ULL * 24 * 3600 * USEC_PER_SEC)
 #define LABELS_MAX 64
 
-static int check_name(const char *name, struct cop_error *err)
-{
-        if (!name || cop_name_valid(name))
-                return 0;
-        return cop_error_set(err, EINVAL, COP_ERR_bad_request,
-                             "field \"name\": 1 to 63 letters, digits, \".\", \"_\" or \"-\" that begin with a letter "
-                             "or digit and do not look like an id");
-}
-
 static int parse_params(json_t *body, struct cop_sandbox_params *p, struct cop_error *err)
 {
         static const char *const fields[] = {"name", "image", "labels", "metadata",     "env",  "ttl_seconds", "memory",
@@ -26,7 +16,7 @@ static int parse_params(json_t *body, struct cop_sandbox_params *p, struct cop_e
         int r;
 
         if ((r = cop_json_check_keys(body, fields, err)) < 0 ||
-            (r = cop_json_get_str(body, "name", &p->name, err)) < 0 || (r = check_name(p->name, err)) < 0 ||
+            (r = cop_json_get_str(body, "name", &p->name, err)) < 0 || (r = cop_field_check_name(p->name, err)) < 0 ||
             (r = cop_field_text(body, "image", &p->image, err)) < 0 ||
             (r = cop_field_text(body, "from", &p->node, err)) < 0 ||
             (r = cop_json_get_strings(body, "labels", LABELS_MAX, &p->labels, err)) < 0 ||
@@ -146,7 +136,7 @@ static int check_patch(json_t *body, struct cop_error *err)
         int r;
 
         if ((r = cop_json_check_keys(body, fields, err)) < 0 || (r = cop_json_get_str(body, "name", &name, err)) < 0 ||
-            (r = check_name(name, err)) < 0 ||
+            (r = cop_field_check_name(name, err)) < 0 ||
             (r = cop_json_get_strings(body, "labels", LABELS_MAX, &object, err)) < 0 ||
             (r = cop_json_get_object(body, "metadata", &object, err)) < 0 ||
             (r = cop_json_get_object(body, "policy", &object, err)) < 0 ||

@@ -8,21 +8,9 @@
 #include "base/json.h"
 #include "base/parse.h"
 
-static int wrong(const char *key, const char *expected, struct cop_error *err)
-{
-        return cop_error_set(err, EINVAL, COP_ERR_bad_request, "field \"%s\": expected %s", key, expected);
-}
-
-static json_t *get(json_t *body, const char *key)
-{
-        json_t *value = json_object_get(body, key);
-
-        return json_is_null(value) ? NULL : value;
-}
-
 int cop_field_size(json_t *body, const char *key, uint64_t min, uint64_t *ret, struct cop_error *err)
 {
-        json_t *value = get(body, key);
+        json_t *value = cop_json_get(body, key);
         char least[COP_SIZE_MAX];
         uint64_t n = 0;
         int r = -EINVAL;
@@ -36,7 +24,7 @@ int cop_field_size(json_t *body, const char *key, uint64_t min, uint64_t *ret, s
                 r = cop_parse_size(json_string_value(value), &n);
         }
         if (r < 0)
-                return wrong(key, "a number of bytes or a size such as \"2G\"", err);
+                return cop_json_expected(key, "a number of bytes or a size such as \"2G\"", err);
         if (n < min)
                 return cop_error_set(err, EINVAL, COP_ERR_bad_request, "field \"%s\": must be at least %s", key,
                                      cop_format_size(min, least));
@@ -46,13 +34,13 @@ int cop_field_size(json_t *body, const char *key, uint64_t min, uint64_t *ret, s
 
 int cop_field_cpus(json_t *body, const char *key, unsigned *ret_milli, struct cop_error *err)
 {
-        json_t *value = get(body, key);
+        json_t *value = cop_json_get(body, key);
 
         if (!value)
                 return 0;
         double cpus = json_is_number(value) ? json_number_value(value) : 0;
         if (!(cpus >= 0.1 && cpus <= 1024))
-                return wrong(key, "a number of CPUs from 0.1 to 1024", err);
+                return cop_json_expected(key, "a number of CPUs from 0.1 to 1024", err);
         *ret_milli = (unsigned)(cpus * 1000 + 0.5);
         return 1;
 }
@@ -95,7 +83,7 @@ int cop_field_output_max(json_t *body, size_t *ret, struct cop_error *err)
 
 int cop_field_word(json_t *body, const char *key, const char *const *words, unsigned *ret, struct cop_error *err)
 {
-        json_t *value = get(body, key);
+        json_t *value = cop_json_get(body, key);
         char list[200] = "one of";
         size_t len = strlen(list);
 
@@ -108,12 +96,12 @@ int cop_field_word(json_t *body, const char *key, const char *const *words, unsi
                 }
                 len += (size_t)snprintf(list + len, sizeof(list) - len, "%s \"%s\"", i ? "," : "", words[i]);
         }
-        return wrong(key, list, err);
+        return cop_json_expected(key, list, err);
 }
 
 int cop_field_mode(json_t *body, const char *key, unsigned *ret, struct cop_error *err)
 {
-        json_t *value = get(body, key);
+        json_t *value = cop_json_get(body, key);
 
         if (!value)
                 return 0;
@@ -123,7 +111,7 @@ int cop_field_mode(json_t *body, const char *key, unsigned *ret, struct cop_erro
         }
         const char *s = json_is_string(value) ? json_string_value(value) : "";
         if (!*s || s[strspn(s, "01234567")] || strlen(s) > 5 || strtoul(s, NULL, 8) > 07777)
-                return wrong(key, "an octal mode such as \"0755\"", err);
+                return cop_json_expected(key, "an octal mode such as \"0755\"", err);
         *ret = (unsigned)strtoul(s, NULL, 8);
         return 1;
 }
@@ -136,7 +124,7 @@ int cop_field_text(json_t *body, const char *key, const char **ret, struct cop_e
         if (r <= 0)
                 return r;
         if (!*s)
-                return wrong(key, "a string that is not empty", err);
+                return cop_json_expected(key, "a string that is not empty", err);
         *ret = s;
         return 1;
 }
@@ -146,4 +134,13 @@ int cop_field_required(json_t *body, const char *key, const char **ret, struct c
         int r = cop_field_text(body, key, ret, err);
 
         return r == 0 ? cop_error_set(err, EINVAL, COP_ERR_bad_request, "field \"%s\" is missing", key) : r;
+}
+
+int cop_field_check_name(const char *name, struct cop_error *err)
+{
+        if (!name || cop_name_valid(name))
+                return 0;
+        return cop_error_set(err, EINVAL, COP_ERR_bad_request,
+                             "field \"name\": 1 to 63 letters, digits, \".\", \"_\" or \"-\" that begin with a letter "
+                             "or digit and do not look like an id");
 }

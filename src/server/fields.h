@@ -22,6 +22,8 @@ int cop_field_output_max(json_t *body, size_t *ret, struct cop_error *err);
 int cop_field_word(json_t *body, const char *key, const char *const *words, unsigned *ret, struct cop_error *err);
 /* Octal string "0644", or the number that JSON has no octal for: 420. */
 int cop_field_mode(json_t *body, const char *key, unsigned *ret, struct cop_error *err);
+/* The value of "name"; NULL passes. */
+int cop_field_check_name(const char *name, struct cop_error *err);
 /* A string that must not be empty. */
 int cop_field_text(json_t *body, const char *key, const char **ret, struct cop_error *err);
 /* As that, and bad_request when it is absent. */

@@ -205,6 +205,28 @@ void cop_stream_record(struct cop_request *r, enum cop_record_kind kind, const c
         reply(r, st, format);
 }
 
+static void free_id(struct cop_request *r)
+{
+        free(r->state);
+}
+
+void cop_stream_begun(struct cop_request *r, enum cop_record_kind kind, json_t *result, const struct cop_error *err)
+{
+        if (!cop_request_done(r))
+                return;
+        const char *id = json_string_value(json_object_get(result, "id"));
+        if (err || !id) {
+                struct cop_error none;
+                cop_error_set(&none, EIO, COP_ERR_internal, "the engine gave no %s id",
+                              kind == COP_RECORD_CELL ? "cell" : "command");
+                cop_reply_error(r, err ? err : &none);
+                return;
+        }
+        r->state = strdup(id);
+        r->state_free = free_id;
+        cop_stream_record(r, kind, cop_request_param(r, 0), id, 0, true);
+}
+
 /* -- feeds -------------------------------------------------------------------------------------------------------- */
 
 struct cop_feed {

@@ -15,6 +15,10 @@
 void cop_stream_record(struct cop_request *r, enum cop_record_kind kind, const char *ref, const char *id,
                        uint64_t after_seq, bool follow);
 
+/* The end of an operation that began a cell or command, called by its done function: streams the record whose "id" the result
+ * tells, and keeps that id in r->state until the request ends; or replies with the error. */
+void cop_stream_begun(struct cop_request *r, enum cop_record_kind kind, json_t *result, const struct cop_error *err);
+
 /* A stream that the handler fills: events are queued up to a bound; those past it are dropped (progress is not precious),
  * except with `must`. */
 struct cop_feed;
