@@ -282,6 +282,11 @@ int cop_msg_send(int socket_fd, struct cop_msg *m)
         }
 }
 
+bool cop_msg_again(int r)
+{
+        return r == -EAGAIN || r == -ENOBUFS || r == -ENOMEM || r == -ETOOMANYREFS;
+}
+
 /* Collects the descriptors of a received packet; -EBADMSG when there are too many. */
 static int collect_fds(struct msghdr *msg, int fds[static COP_MSG_FDS_MAX], unsigned *ret_count)
 {

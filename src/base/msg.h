@@ -77,6 +77,8 @@ int cop_msg_parse(const void *packet, size_t n, struct cop_msg *ret);
 /* Sends one packet with its descriptors.  0; -EAGAIN when the socket is full (nothing was sent); -E2BIG; -EPIPE…
  * Never raises SIGPIPE.  The descriptors stay owned by m. */
 int cop_msg_send(int socket_fd, struct cop_msg *m);
+/* True for an error of cop_msg_send that passes: the packet can be sent again later. */
+bool cop_msg_again(int r);
 /* Receives one packet.  1 with *ret filled, 0 at end of file, -EAGAIN, -EBADMSG, -errno.  Descriptors are O_CLOEXEC;
  * more than COP_MSG_FDS_MAX give -EBADMSG and are closed. */
 int cop_msg_recv(int socket_fd, struct cop_msg *ret);

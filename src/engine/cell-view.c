@@ -5,14 +5,6 @@
 
 #include "engine/context.h"
 
-static void set_time(json_t *object, const char *key, usec_t at)
-{
-        char stamp[COP_RFC3339_MAX];
-
-        if (at)
-                json_object_set_new(object, key, json_string(cop_rfc3339(at, stamp)));
-}
-
 static json_t *end_view(const struct cop_kernel_end *end)
 {
         if (WIFSIGNALED(end->status))
@@ -80,9 +72,9 @@ json_t *cop_cell_summary(struct cop_cell *cell)
         if (row->execution_count >= 0)
                 json_object_set_new(view, "execution_count", json_integer(row->execution_count));
         json_object_set_new(view, "generation", json_integer((json_int_t)row->generation));
-        set_time(view, "created_at", row->created_at);
-        set_time(view, "started_at", row->started_at);
-        set_time(view, "ended_at", row->ended_at);
+        cop_view_time(view, "created_at", row->created_at);
+        cop_view_time(view, "started_at", row->started_at);
+        cop_view_time(view, "ended_at", row->ended_at);
         if (row->started_at) {
                 json_object_set_new(view, "queued_ms", json_real((double)(row->started_at - row->created_at) / 1000));
                 if (row->ended_at)
@@ -136,9 +128,9 @@ json_t *cop_cell_row_view(const struct cop_cell_row *row, bool outputs)
                 view = json_pack("{s:s, s:s, s:s, s:s, s:I}", "id", row->id, "sandbox_id", row->sandbox_id,
                                  "context_id", row->context_id, "status", row->status, "generation",
                                  (json_int_t)row->generation);
-                set_time(view, "created_at", row->created_at);
-                set_time(view, "started_at", row->started_at);
-                set_time(view, "ended_at", row->ended_at);
+                cop_view_time(view, "created_at", row->created_at);
+                cop_view_time(view, "started_at", row->started_at);
+                cop_view_time(view, "ended_at", row->ended_at);
         }
         if (row->code)
                 json_object_set_new(view, "code", json_stringn_nocheck(row->code, row->code_len));

@@ -4,14 +4,6 @@
 
 #include "engine/command.h"
 
-static void set_time(json_t *object, const char *key, usec_t at)
-{
-        char stamp[COP_RFC3339_MAX];
-
-        if (at)
-                json_object_set_new(object, key, json_string(cop_rfc3339(at, stamp)));
-}
-
 static void copy_spec(json_t *view, const struct cop_command_row *row)
 {
         static const char *const keys[] = {"command", "argv", "cwd", "user", "timeout_seconds"};
@@ -56,8 +48,8 @@ json_t *cop_command_view(const struct cop_command_row *row, const struct cop_com
                 json_object_set_new(view, "exit_code", json_integer(row->exit_code));
         if (!running && row->signal > 0)
                 json_object_set_new(view, "signal", json_integer(row->signal));
-        set_time(view, "started_at", row->started_at);
-        set_time(view, "ended_at", row->ended_at);
+        cop_view_time(view, "started_at", row->started_at);
+        cop_view_time(view, "ended_at", row->ended_at);
         if (row->ended_at >= row->started_at && row->ended_at)
                 json_object_set_new(view, "duration_ms", json_real((double)(row->ended_at - row->started_at) / 1000));
         if (output)

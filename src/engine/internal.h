@@ -42,10 +42,10 @@ enum cop_checkpoints {
         COP_CHECKPOINTS_BEFORE_CELL,
 };
 
-/* What happens to a sandbox by itself (policy.c); the row holds only what was asked for. */
-/* Off: under load a keeper has died while a node was made and a kernel was started, and the session with it. */
-#define COP_CHECKPOINTS_DEFAULT COP_CHECKPOINTS_OFF
+#define COP_CHECKPOINTS_DEFAULT \
+        COP_CHECKPOINTS_OFF /* until a run of hundreds of cells has shown that they cost nothing */
 
+/* What happens to a sandbox by itself (policy.c); the row holds only what was asked for. */
 struct cop_policy {
         usec_t idle; /* 0 = never */
         enum cop_checkpoints checkpoints;
@@ -144,10 +144,12 @@ void cop_answer(struct cop_op_to to, json_t *result /* stolen */, const struct c
 
 /* The live sandbox with this id or name; sandbox_not_found, or sandbox_ended (with ended_reason in the message) for one that was. */
 int cop_sandbox_find(struct cop_engine *e, const char *ref, struct cop_sandbox **ret, struct cop_error *err);
-/* Calls fn when the sandbox can take requests: at once when it runs, else after the transition.  This is the one place where later
+/* Calls fn when the sandbox can take requests: at once when it runs, else after the transition.  This is the one place where
  * a suspended sandbox is woken.  fn gets sb = NULL and err when it cannot.  Counts as activity. */
 typedef void (*cop_sandbox_fn)(struct cop_sandbox *sb, const struct cop_error *err, void *userdata);
 void cop_sandbox_when_running(struct cop_engine *e, const char *ref, cop_sandbox_fn fn, void *userdata);
+/* Sets a time of CLOCK_REALTIME as RFC 3339, nothing for 0. */
+void cop_view_time(json_t *object, const char *key, usec_t at);
 /* The API's Sandbox object from memory and store. NULL when out of memory. */
 json_t *cop_sandbox_view(struct cop_sandbox *sb);
 json_t *cop_sandbox_row_view(struct cop_engine *e, const struct cop_sandbox_row *row);

@@ -44,13 +44,6 @@ static char *make_spec(struct cop_sandbox *sb)
         return json_dumps(spec, JSON_COMPACT);
 }
 
-static char *copy_text(json_t *object, const char *key)
-{
-        const char *text = json_string_value(json_object_get(object, key));
-
-        return text ? strdup(text) : NULL;
-}
-
 static void copy_id(json_t *object, const char *key, char *ret, size_t size)
 {
         const char *text = json_string_value(json_object_get(object, key));
@@ -68,15 +61,15 @@ static struct cop_context_row *context_row(struct cop_sandbox *sb, json_t *spec)
         copy_id(spec, "id", row->id, sizeof(row->id));
         copy_id(spec, "state", row->state, sizeof(row->state));
         copy_id(spec, "kernel_key", row->kernel_key, sizeof(row->kernel_key));
-        row->name = copy_text(spec, "name");
-        row->kernelspec = copy_text(spec, "kernelspec");
-        row->language = copy_text(spec, "language");
-        row->cwd = copy_text(spec, "cwd");
-        row->env = copy_text(spec, "env");
-        row->kernel_dir = copy_text(spec, "kernel_dir");
-        row->key = copy_text(spec, "key");
-        row->session = copy_text(spec, "session");
-        row->state_lost = copy_text(spec, "state_lost");
+        row->name = cop_json_copy_str(spec, "name");
+        row->kernelspec = cop_json_copy_str(spec, "kernelspec");
+        row->language = cop_json_copy_str(spec, "language");
+        row->cwd = cop_json_copy_str(spec, "cwd");
+        row->env = cop_json_copy_str(spec, "env");
+        row->kernel_dir = cop_json_copy_str(spec, "kernel_dir");
+        row->key = cop_json_copy_str(spec, "key");
+        row->session = cop_json_copy_str(spec, "session");
+        row->state_lost = cop_json_copy_str(spec, "state_lost");
         row->generation = (uint64_t)json_integer_value(json_object_get(spec, "generation"));
         row->execution_count = json_integer_value(json_object_get(spec, "execution_count"));
         row->kernel_pid = json_integer_value(json_object_get(spec, "kernel_pid"));
@@ -394,9 +387,9 @@ int cop_node_recover(struct cop_engine *e, const char *id, struct cop_node_row *
         copy_id(note, "reason", row->reason, sizeof(row->reason));
         copy_id(note, "image_id", row->image_id, sizeof(row->image_id));
         copy_id(note, "cell_id", row->cell_id, sizeof(row->cell_id));
-        row->layers = copy_text(note, "layers");
-        row->spec = copy_text(note, "spec");
-        row->name = copy_text(note, "name");
+        row->layers = cop_json_copy_str(note, "layers");
+        row->spec = cop_json_copy_str(note, "spec");
+        row->name = cop_json_copy_str(note, "name");
         row->created_at = (usec_t)json_integer_value(json_object_get(note, "created_at"));
         r = row->layers && row->spec ? cop_store_node_insert(e->store, row, err)
                                      : cop_error_set(err, EIO, COP_ERR_image_damaged, "%s is incomplete", path);

@@ -102,13 +102,6 @@ static int inherit(const struct cop_sandbox_params *p, const struct cop_node_row
         return r;
 }
 
-static char *copy_text(json_t *object, const char *key)
-{
-        const char *text = json_string_value(json_object_get(object, key));
-
-        return text ? strdup(text) : NULL;
-}
-
 static int check_params(struct cop_engine *e, const struct cop_sandbox_params *p, const struct cop_node_row *node,
                         struct cop_sandbox_row *row, struct cop_sandbox_limits *ret_limits, struct cop_error *err)
 {
@@ -145,8 +138,8 @@ static int fill_row(struct cop_engine *e, const struct cop_sandbox_params *p, co
         snprintf(row->image_id, sizeof(row->image_id), "%s", image->id);
         row->image_name = image->name ? strdup(image->name) : NULL;
         row->limits = cop_limits_to_json(&limits);
-        row->user = copy_text(defaults, "user");
-        row->workdir = copy_text(defaults, "workdir");
+        row->user = cop_json_copy_str(defaults, "user");
+        row->workdir = cop_json_copy_str(defaults, "workdir");
         row->boot_id = strdup(e->boot_id);
         if (node && (r = inherit(p, node, row, err)) < 0)
                 return r;

@@ -28,7 +28,7 @@ static void set_text(json_t *object, const char *key, const char *text)
                 json_object_set_new(object, key, json_string(text));
 }
 
-static void set_time(json_t *object, const char *key, usec_t at)
+void cop_view_time(json_t *object, const char *key, usec_t at)
 {
         char stamp[COP_RFC3339_MAX];
 
@@ -64,16 +64,16 @@ static json_t *view(struct cop_engine *e, const struct cop_sandbox_row *row, con
         if (!v)
                 return NULL;
         set_text(v, "name", row->name);
-        set_time(v, "created_at", row->created_at);
-        set_time(v, "started_at", row->started_at);
-        set_time(v, "ended_at", row->ended_at);
+        cop_view_time(v, "created_at", row->created_at);
+        cop_view_time(v, "started_at", row->started_at);
+        cop_view_time(v, "ended_at", row->ended_at);
         set_text(v, "ended_reason", row->ended_reason);
         set_json(v, "labels", row->labels);
         set_json(v, "metadata", row->metadata);
         set_json(v, "env", row->env);
         if (row->ttl) {
                 json_object_set_new(v, "ttl_seconds", json_real((double)row->ttl / USEC_PER_SEC));
-                set_time(v, "expires_at", row->expires_at);
+                cop_view_time(v, "expires_at", row->expires_at);
         }
         set_json(v, "limits", row->limits);
         set_text(v, "user", row->user);

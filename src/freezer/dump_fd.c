@@ -38,13 +38,6 @@ struct fd_info {
         uint64_t position;
 };
 
-static uint64_t value(const char *text, const char *key, int base)
-{
-        const char *v = cop_procfs_field(text, key, NULL);
-
-        return v ? strtoull(v, NULL, base) : 0;
-}
-
 static int collect_fd(int dir_fd, const struct cop_proc *p, int fd, struct fd_info *fi, struct cop_error *err)
 {
         char path[32];
@@ -58,8 +51,8 @@ static int collect_fd(int dir_fd, const struct cop_proc *p, int fd, struct fd_in
         int r = cop_read_file(dir_fd, path, 16UL << 20, &fi->text, NULL, err);
         if (r < 0)
                 return r;
-        fi->flags = (uint32_t)value(fi->text, "flags", 8);
-        fi->position = value(fi->text, "pos", 10);
+        fi->flags = (uint32_t)cop_procfs_field_u64(fi->text, "flags", 8);
+        fi->position = cop_procfs_field_u64(fi->text, "pos", 10);
         return 0;
 }
 
@@ -208,9 +201,9 @@ static int dump_timerfd(struct cop_dump *d, struct cop_dump_file *known, struct 
                 return r;
 
         f->kind = IMG_FILE_TIMERFD;
-        f->arg[0] = value(text, "clockid", 10);
-        f->arg[1] = value(text, "ticks", 10);
-        f->arg[2] = value(text, "settime flags", 8);
+        f->arg[0] = cop_procfs_field_u64(text, "clockid", 10);
+        f->arg[1] = cop_procfs_field_u64(text, "ticks", 10);
+        f->arg[2] = cop_procfs_field_u64(text, "settime flags", 8);
         v = cop_procfs_field(text, "it_value", NULL);
         if (v && sscanf(v, "(%llu, %llu)", &s, &ns) == 2)
                 f->arg[3] = s * 1000000000ULL + ns;
@@ -324,8 +317,8 @@ static int dump_anonymous(struct cop_dump *d, struct cop_dump_file *known, struc
 
         if (strcmp(link, "anon_inode:[eventfd]") == 0) {
                 f->kind = IMG_FILE_EVENTFD;
-                f->arg[0] = value(fi->text, "eventfd-count", 16);
-                f->arg[1] = value(fi->text, "eventfd-semaphore", 10);
+                f->arg[0] = cop_procfs_field_u64(fi->text, "eventfd-count", 16);
+                f->arg[1] = cop_procfs_field_u64(fi->text, "eventfd-semaphore", 10);
                 return 0;
         }
         if (strcmp(link, "anon_inode:[eventpoll]") == 0)
@@ -334,13 +327,13 @@ static int dump_anonymous(struct cop_dump *d, struct cop_dump_file *known, struc
                 return dump_timerfd(d, known, f, err);
         if (strcmp(link, "anon_inode:[signalfd]") == 0) {
                 f->kind = IMG_FILE_SIGNALFD;
-                f->arg[0] = value(fi->text, "sigmask", 16);
+                f->arg[0] = cop_procfs_field_u64(fi->text, "sigmask", 16);
                 return 0;
         }
         if (strcmp(link, "anon_inode:inotify") == 0)
                 return dump_inotify(d, known, f, fi->text, err);
         if (strcmp(link, "anon_inode:[pidfd]") == 0 || strncmp(link, "pidfd:[", 7) == 0) {
-                pid_t pid = (pid_t)value(fi->text, "Pid", 10);
+                pid_t pid = (pid_t)cop_procfs_field_u64(fi->text, "Pid", 10);
                 f->kind = IMG_FILE_PIDFD;
                 f->arg[0] = pid > 0 ? (uint64_t)cop_pid_inside(d->tree.pidns_fd, pid) : 0;
                 if (pid > 0 && f->arg[0] == 0)

@@ -81,7 +81,7 @@ const char *cop_procfs_field(const char *text, const char *key, size_t *ret_leng
         return NULL;
 }
 
-static uint64_t number(const char *text, const char *key, int base)
+uint64_t cop_procfs_field_u64(const char *text, const char *key, int base)
 {
         const char *v = cop_procfs_field(text, key, NULL);
 
@@ -117,18 +117,18 @@ int cop_procfs_status(int dir_fd, struct cop_procfs_status *ret, struct cop_erro
 
         if (r < 0)
                 return r;
-        s.tracer = (pid_t)number(text, "TracerPid", 10);
-        s.umask = (uint32_t)number(text, "Umask", 8);
-        s.no_new_privs = (uint32_t)number(text, "NoNewPrivs", 10);
-        s.seccomp = (uint32_t)number(text, "Seccomp", 10);
+        s.tracer = (pid_t)cop_procfs_field_u64(text, "TracerPid", 10);
+        s.umask = (uint32_t)cop_procfs_field_u64(text, "Umask", 8);
+        s.no_new_privs = (uint32_t)cop_procfs_field_u64(text, "NoNewPrivs", 10);
+        s.seccomp = (uint32_t)cop_procfs_field_u64(text, "Seccomp", 10);
         (void)innermost(text, "NSpid", &s.ns_depth);
         s.ns_pgid = innermost(text, "NSpgid", NULL);
         s.ns_sid = innermost(text, "NSsid", NULL);
-        s.inheritable = number(text, "CapInh", 16);
-        s.permitted = number(text, "CapPrm", 16);
-        s.effective = number(text, "CapEff", 16);
-        s.bounding = number(text, "CapBnd", 16);
-        s.ambient = number(text, "CapAmb", 16);
+        s.inheritable = cop_procfs_field_u64(text, "CapInh", 16);
+        s.permitted = cop_procfs_field_u64(text, "CapPrm", 16);
+        s.effective = cop_procfs_field_u64(text, "CapEff", 16);
+        s.bounding = cop_procfs_field_u64(text, "CapBnd", 16);
+        s.ambient = cop_procfs_field_u64(text, "CapAmb", 16);
         for (size_t i = 0; i < ELEMENTSOF(keys); i++) {
                 size_t n = 0;
                 const char *v = cop_procfs_field(text, keys[i], &n);

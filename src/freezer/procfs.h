@@ -57,5 +57,7 @@ int cop_procfs_vmas(int dir_fd, bool full, struct cop_vmas *ret, struct cop_erro
 
 /* Value of "key:" in a text of lines, or NULL; *ret_length up to the end of line. */
 const char *cop_procfs_field(const char *text, const char *key, size_t *ret_length);
+/* That value as a number in this base, 0 when there is none. */
+uint64_t cop_procfs_field_u64(const char *text, const char *key, int base);
 /* Numbers in a directory (task, fd), ascending, malloc'd. */
 int cop_procfs_numbers(int dir_fd, const char *name, int **ret, size_t *ret_count, struct cop_error *err);

@@ -54,18 +54,13 @@ static void on_sigchld(int sig)
 /* -- sending --------------------------------------------------------------------------------------------------------
  */
 
-static bool is_transient(int r)
-{
-        return r == -EAGAIN || r == -ENOBUFS || r == -ENOMEM || r == -ETOOMANYREFS;
-}
-
 void cop_init_send(struct cop_init *init, struct cop_msg *m)
 {
         int r = init->first ? -EAGAIN : cop_msg_send(init->control_fd, m);
 
         if (r == 0)
                 return;
-        if (!is_transient(r)) {
+        if (!cop_msg_again(r)) {
                 init->closed = r != -E2BIG;
                 return;
         }
@@ -98,7 +93,7 @@ static void flush_queue(struct cop_init *init)
         while (init->first) {
                 struct packet *p = init->first;
                 int r = cop_msg_send(init->control_fd, &p->msg);
-                if (is_transient(r))
+                if (cop_msg_again(r))
                         return;
                 if (r < 0 && r != -E2BIG) {
                         init->closed = true;
@@ -146,7 +141,7 @@ static void read_request(struct cop_init *init)
                 init->closed = true;
         else if (r == -EBADMSG) /* its id is unknown, so nothing can answer it */
                 cop_log_warning("dropped a malformed request");
-        else if (!is_transient(r))
+        else if (!cop_msg_again(r))
                 init->closed = true;
 }
 

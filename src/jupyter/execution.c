@@ -75,6 +75,22 @@ static int execution_new(struct cop_kernel *k, const struct cop_execution_events
         return 0;
 }
 
+/* Sends the request whose answer ends the execution; on failure the execution is freed. */
+static int begin(struct cop_execution *x, const char *type, const char *id, json_t *content,
+                 struct cop_execution **ret_execution, struct cop_error *err)
+{
+        int r = cop_kernel_send(x->kernel, COP_CHANNEL_SHELL, type, id, NULL, content, err);
+
+        if (r < 0) {
+                cop_execution_free(x);
+                return r;
+        }
+        x->kernel->running = x;
+        if (ret_execution)
+                *ret_execution = x;
+        return 0;
+}
+
 static json_t *execute_content(const char *code, size_t len, const struct cop_execute_options *o)
 {
         json_t *text = json_stringn(code, len);
@@ -106,15 +122,7 @@ int cop_kernel_execute(struct cop_kernel *k, const char *code, size_t len, const
                 x->reply_timeout = options->reply_timeout;
         cop_kernel_new_id(k, x->id, sizeof(x->id));
         _cleanup_json_ json_t *content = execute_content(code, len, options);
-        r = cop_kernel_send(k, COP_CHANNEL_SHELL, "execute_request", x->id, NULL, content, err);
-        if (r < 0) {
-                cop_execution_free(x);
-                return r;
-        }
-        k->running = x;
-        if (ret_execution)
-                *ret_execution = x;
-        return 0;
+        return begin(x, "execute_request", x->id, content, ret_execution, err);
 }
 
 int cop_kernel_adopt_execution(struct cop_kernel *k, const char *msg_id, const struct cop_execution_events *events,
@@ -130,15 +138,7 @@ int cop_kernel_adopt_execution(struct cop_kernel *k, const char *msg_id, const s
                 return r;
         memcpy(x->id, msg_id, strlen(msg_id) + 1);
         cop_kernel_new_id(k, x->probe_id, sizeof(x->probe_id));
-        r = cop_kernel_send(k, COP_CHANNEL_SHELL, "kernel_info_request", x->probe_id, NULL, content, err);
-        if (r < 0) {
-                cop_execution_free(x);
-                return r;
-        }
-        k->running = x;
-        if (ret_execution)
-                *ret_execution = x;
-        return 0;
+        return begin(x, "kernel_info_request", x->probe_id, content, ret_execution, err);
 }
 
 const char *cop_execution_id(const struct cop_execution *x)

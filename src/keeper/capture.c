@@ -486,3 +486,12 @@ int cop_capture_pass(struct cop_capture *c, struct cop_error *err)
         links_free(c);
         return r < 0 ? explain(c, r, err) : 0;
 }
+
+int cop_capture_copy(int from_fd, int to_fd, struct cop_error *err)
+{
+        struct cop_capture c = {.upper_fd = from_fd, .layer_fd = to_fd, .parent_fd = -EBADF, .plain = true};
+        int r = cop_capture_pass(&c, err);
+
+        cop_capture_done(&c);
+        return r;
+}

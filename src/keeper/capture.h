@@ -40,5 +40,7 @@ struct cop_capture {
 
 /* Errors: disk_full, io_error; the layer is then half made and to be deleted. */
 int cop_capture_pass(struct cop_capture *c, struct cop_error *err);
+/* Copies the tree below from_fd into the empty folder to_fd: one plain pass. */
+int cop_capture_copy(int from_fd, int to_fd, struct cop_error *err);
 /* Frees what the passes remember; not the descriptors. */
 void cop_capture_done(struct cop_capture *c);

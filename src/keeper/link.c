@@ -46,17 +46,12 @@ static void set_events(struct cop_link *link)
                 fail(link);
 }
 
-static bool is_transient(int r)
-{
-        return r == -EAGAIN || r == -ENOBUFS || r == -ENOMEM || r == -ETOOMANYREFS;
-}
-
 static void flush(struct cop_link *link)
 {
         while (link->first) {
                 struct waiting *w = link->first;
                 int r = cop_msg_send(link->fd, &w->msg);
-                if (is_transient(r))
+                if (cop_msg_again(r))
                         return;
                 if (r < 0 && r != -E2BIG) {
                         fail(link);
@@ -80,7 +75,7 @@ static void receive(struct cop_link *link, int most)
         for (int i = 0; i < most && !link->failed && !link->first; i++) {
                 _cleanup_msg_ struct cop_msg m = COP_MSG_NULL;
                 int r = cop_msg_recv(link->fd, &m);
-                if (is_transient(r))
+                if (cop_msg_again(r))
                         return;
                 if (r <= 0) {
                         fail(link);
@@ -150,7 +145,7 @@ void cop_link_send(struct cop_link *link, struct cop_msg *m)
 {
         int r = link->failed ? -EPIPE : link->first ? -EAGAIN : cop_msg_send(link->fd, m);
 
-        if (is_transient(r)) {
+        if (cop_msg_again(r)) {
                 bool room = link->count < COP_LINK_QUEUE_MAX && link->bytes + m->fields.len <= COP_LINK_BYTES_MAX;
                 struct waiting *w = room ? malloc(sizeof(*w)) : NULL;
                 if (w) {

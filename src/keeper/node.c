@@ -181,10 +181,7 @@ static int copy_ipc(const char *ipc_path, int node_fd, struct cop_error *err)
                 r = make_folder(node_fd, "ipc", &to, err);
         if (r < 0)
                 return r;
-        struct cop_capture c = {.upper_fd = from, .layer_fd = to, .parent_fd = -EBADF, .plain = true};
-        r = cop_capture_pass(&c, err);
-        cop_capture_done(&c);
-        return r;
+        return cop_capture_copy(from, to, err);
 }
 
 /* The running init's program, whatever is installed now. */

@@ -52,10 +52,7 @@ static int restore_ipc(struct cop_keep *k, int node_fd, struct cop_error *err)
         int r = cop_node_folder(AT_FDCWD, k->ipc_path, &to, err);
         if (r < 0)
                 return r;
-        struct cop_capture c = {.upper_fd = from, .layer_fd = to, .parent_fd = -EBADF, .plain = true};
-        r = cop_capture_pass(&c, err);
-        cop_capture_done(&c);
-        return r;
+        return cop_capture_copy(from, to, err);
 }
 
 /* A log that is not there, or is shorter than it was, is no reason to lose a session. */

@@ -105,13 +105,6 @@ const char *const cop_schema_steps[] = {
 };
 const unsigned cop_schema_step_count = ELEMENTSOF(cop_schema_steps);
 
-static int run(struct cop_store *s, const char *sql, struct cop_error *err)
-{
-        int rc = sqlite3_exec(s->db, sql, NULL, NULL, NULL);
-
-        return rc == SQLITE_OK ? 0 : cop_sql_error(s, rc, err);
-}
-
 static int get_version(struct cop_store *s, unsigned *ret, struct cop_error *err)
 {
         sqlite3_stmt *stmt = NULL;
@@ -131,14 +124,14 @@ static int take_step(struct cop_store *s, const char *step, unsigned version, st
 
         /* user_version lives in the file's header and is part of the transaction. */
         snprintf(pragma, sizeof(pragma), "PRAGMA user_version = %u", version);
-        int r = run(s, "BEGIN IMMEDIATE", err);
+        int r = cop_sql_run(s, "BEGIN IMMEDIATE", err);
         if (r < 0)
                 return r;
-        r = run(s, step, err);
+        r = cop_sql_run(s, step, err);
         if (r == 0)
-                r = run(s, pragma, err);
+                r = cop_sql_run(s, pragma, err);
         if (r == 0)
-                r = run(s, "COMMIT", err);
+                r = cop_sql_run(s, "COMMIT", err);
         if (r < 0)
                 sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
         return r;

@@ -234,6 +234,13 @@ static int start(struct cop_store *s, const char *sql, const struct cop_table *i
         return r < 0 ? r : bind_row(s, *ret, row, err);
 }
 
+int cop_sql_run(struct cop_store *s, const char *sql, struct cop_error *err)
+{
+        int rc = sqlite3_exec(s->db, sql, NULL, NULL, NULL);
+
+        return rc == SQLITE_OK ? 0 : cop_sql_error(s, rc, err);
+}
+
 int cop_sql_exec(struct cop_store *s, const char *sql, const struct cop_table *in, const void *row,
                  struct cop_error *err)
 {

@@ -84,6 +84,8 @@ struct cop_store {
 /* Turns a result code of SQLite into an error that names the file. */
 int cop_sql_error(struct cop_store *s, int rc, struct cop_error *err);
 
+/* Runs text of one or more statements without parameters, uncached: for setting up. */
+int cop_sql_run(struct cop_store *s, const char *sql, struct cop_error *err);
 /* Runs a statement that gives no rows; `in` tells what `row` is.  Returns the number of changed rows. */
 int cop_sql_exec(struct cop_store *s, const char *sql, const struct cop_table *in, const void *row,
                  struct cop_error *err);

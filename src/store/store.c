@@ -18,13 +18,6 @@ static int make_file(const char *path, struct cop_error *err)
         return fd < 0 ? cop_error_errno(err, errno, "opening %s", path) : 0;
 }
 
-static int run(struct cop_store *s, const char *sql, struct cop_error *err)
-{
-        int rc = sqlite3_exec(s->db, sql, NULL, NULL, NULL);
-
-        return rc == SQLITE_OK ? 0 : cop_sql_error(s, rc, err);
-}
-
 static int set_up(struct cop_store *s, struct cop_error *err)
 {
         int rc = sqlite3_open_v2(s->path, &s->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOFOLLOW | SQLITE_OPEN_NOMUTEX,
@@ -36,11 +29,12 @@ static int set_up(struct cop_store *s, struct cop_error *err)
         sqlite3_busy_timeout(s->db, BUSY_TIMEOUT_MS);
         sqlite3_db_config(s->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
         /* secure_delete: Debian's SQLite overwrites what is deleted, which makes giving up 500 MB write 500 MB. */
-        int r = run(s,
-                    "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON;"
-                    "PRAGMA journal_size_limit = 33554432; PRAGMA temp_store = MEMORY; PRAGMA trusted_schema = OFF;"
-                    "PRAGMA secure_delete = FAST",
-                    err);
+        int r = cop_sql_run(
+                s,
+                "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON;"
+                "PRAGMA journal_size_limit = 33554432; PRAGMA temp_store = MEMORY; PRAGMA trusted_schema = OFF;"
+                "PRAGMA secure_delete = FAST",
+                err);
         if (r < 0)
                 return r;
         sqlite3_wal_autocheckpoint(s->db, 0);
