@@ -86,10 +86,7 @@ void cop_sandbox_snapshot(struct cop_engine *e, const char *ref, const char *nam
         }
         s->name = name ? strdup(name) : NULL;
         s->files_only = files_only;
-        uint64_t serial = cop_op_serial(s->op);
-        cop_sandbox_when_running(e, ref, begin_snapshot, s);
-        if (ret_op)
-                *ret_op = cop_op_find(e, serial);
+        cop_op_when_running(s->op, e, ref, begin_snapshot, s, ret_op);
 }
 
 /* -- children of a node --------------------------------------------------------------------------------------------------------- */
@@ -215,10 +212,7 @@ void cop_sandbox_fork(struct cop_engine *e, const char *ref, json_t *params, uns
 
         if (!b)
                 return;
-        uint64_t serial = cop_op_serial(b->op);
-        cop_sandbox_when_running(e, ref, begin_fork, b);
-        if (ret_op)
-                *ret_op = cop_op_find(e, serial);
+        cop_op_when_running(b->op, e, ref, begin_fork, b, ret_op);
 }
 
 void cop_node_branch(struct cop_engine *e, const char *ref, json_t *params, unsigned count, struct cop_op_to to,

@@ -75,6 +75,12 @@ static void warn(struct cop_cell *cell, const char *message)
         json_array_append_new(cell->warnings, json_string(message));
 }
 
+/* An error that no code raised. */
+static json_t *own_error(const char *name, const char *message)
+{
+        return json_pack("{s:s, s:s, s:[]}", "name", name, "value", message, "traceback");
+}
+
 struct cop_cell *cop_cell_find_live(struct cop_sandbox *sb, const char *id)
 {
         for (struct cop_context *c = sb->contexts; c; c = c->next) {
@@ -174,8 +180,7 @@ void cop_cell_finish(struct cop_cell *cell)
         struct cop_context *c = cell->context;
 
         if (c->end.set && c->end.oom && cell->cause != COP_CAUSE_TIMEOUT && !cell->error)
-                cell->error = json_pack("{s:s, s:s, s:[]}", "name", "OutOfMemory", "value",
-                                        "the kernel was killed at the sandbox's memory limit", "traceback");
+                cell->error = own_error("OutOfMemory", "the kernel was killed at the sandbox's memory limit");
         const char *status = final_status(cell);
         bool failed = strcmp(status, "timeout") == 0 || strcmp(status, "died") == 0 || strcmp(status, "oom") == 0;
         char before[COP_ID_MAX];
@@ -211,8 +216,7 @@ void cop_cells_abort(struct cop_context *c, const char *status, const struct cop
                         c->running = NULL;
                 cell->execution = cop_execution_abandon(cell->execution);
                 if (!cell->error)
-                        cell->error = json_pack("{s:s, s:s, s:[]}", "name", cop_err_code_name(why->code), "value",
-                                                why->message, "traceback");
+                        cell->error = own_error(cop_err_code_name(why->code), why->message);
                 settle(cell, status);
                 cell_free(cell);
         }
@@ -295,8 +299,7 @@ static void on_done(struct cop_execution *x, const struct cop_execution_result *
                 warn(cell, "some output may be missing: the kernel did not say that it was finished");
         if (result->status == COP_EXECUTION_NO_REPLY && !c->end.set && cell->cause == COP_CAUSE_NONE &&
             !cell->adopted && !cell->error)
-                cell->error = json_pack("{s:s, s:s, s:[]}", "name", "NoReply", "value",
-                                        "the kernel ended the cell without a reply; the session goes on", "traceback");
+                cell->error = own_error("NoReply", "the kernel ended the cell without a reply; the session goes on");
         if (cell->ask_exit && !c->end.set)
                 cop_loop_add_timer(c->sandbox->engine->loop, cop_usec_add(cop_now(CLOCK_MONOTONIC), EXIT_GRACE),
                                    on_exit_late, c, &c->exit_timer, NULL);
@@ -370,8 +373,7 @@ static void start_cell(struct cop_context *c, struct cop_cell *cell)
                               : cop_error_errno(&err, ENOMEM, "cell %s", cell->row->id);
         if (r < 0) {
                 c->running = NULL;
-                cell->error = json_pack("{s:s, s:s, s:[]}", "name", cop_err_code_name(err.code), "value", err.message,
-                                        "traceback");
+                cell->error = own_error(cop_err_code_name(err.code), err.message);
                 settle(cell, "error");
                 cell_free(cell);
                 return;
@@ -608,10 +610,7 @@ void cop_cell_run(struct cop_engine *e, const char *ref, const struct cop_cell_p
                 pending_free(p);
                 return;
         }
-        uint64_t serial = cop_op_serial(p->op);
-        cop_sandbox_when_running(e, ref, on_sandbox_ready, p);
-        if (ret_op)
-                *ret_op = cop_op_find(e, serial);
+        cop_op_when_running(p->op, e, ref, on_sandbox_ready, p, ret_op);
 }
 
 void cop_cell_get(struct cop_engine *e, const char *ref, const char *id, struct cop_op_to to)

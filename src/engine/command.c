@@ -525,10 +525,7 @@ void cop_command_run(struct cop_engine *e, const char *ref, const struct cop_exe
                 start_free(s);
                 return;
         }
-        uint64_t serial = cop_op_serial(s->op);
-        cop_sandbox_when_running(e, ref, on_sandbox_ready, s);
-        if (ret_op)
-                *ret_op = cop_op_find(e, serial);
+        cop_op_when_running(s->op, e, ref, on_sandbox_ready, s, ret_op);
 }
 
 /* -- looking ------------------------------------------------------------------------------------------------------------------ */

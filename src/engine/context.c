@@ -383,10 +383,7 @@ static void begin(struct cop_engine *e, const char *ref, const char *context, st
                 pending_free(p);
                 return;
         }
-        uint64_t serial = cop_op_serial(p->op);
-        cop_sandbox_when_running(e, ref, pending_go, p);
-        if (ret_op)
-                *ret_op = cop_op_find(e, serial);
+        cop_op_when_running(p->op, e, ref, pending_go, p, ret_op);
 }
 
 static struct pending *pending_new(struct cop_op_to to)

@@ -256,10 +256,7 @@ void cop_file_do(struct cop_engine *e, const char *ref, const struct cop_file_pa
                 job_free(j);
                 return;
         }
-        uint64_t serial = cop_op_serial(j->op);
-        cop_sandbox_when_running(e, ref, on_job_sandbox, j);
-        if (ret_op)
-                *ret_op = cop_op_find(e, serial);
+        cop_op_when_running(j->op, e, ref, on_job_sandbox, j, ret_op);
 }
 
 /* -- streams ---------------------------------------------------------------------------------------------------------------- */
@@ -436,10 +433,7 @@ static void stream_start(struct cop_engine *e, const char *ref, const struct cop
                 }
                 return;
         }
-        uint64_t serial = cop_op_serial(s->op);
-        cop_sandbox_when_running(e, ref, on_stream_sandbox, s);
-        if (ret_op)
-                *ret_op = cop_op_find(e, serial);
+        cop_op_when_running(s->op, e, ref, on_stream_sandbox, s, ret_op);
 }
 
 void cop_file_read(struct cop_engine *e, const char *ref, const struct cop_file_params *p, uint64_t offset,

@@ -148,6 +148,9 @@ int cop_sandbox_find(struct cop_engine *e, const char *ref, struct cop_sandbox *
  * a suspended sandbox is woken.  fn gets sb = NULL and err when it cannot.  Counts as activity. */
 typedef void (*cop_sandbox_fn)(struct cop_sandbox *sb, const struct cop_error *err, void *userdata);
 void cop_sandbox_when_running(struct cop_engine *e, const char *ref, cop_sandbox_fn fn, void *userdata);
+/* The same for a function that returns its operation: fn may end op at once, and then *ret_op (ret_op may be NULL) becomes NULL. */
+void cop_op_when_running(struct cop_op *op, struct cop_engine *e, const char *ref, cop_sandbox_fn fn, void *userdata,
+                         struct cop_op **ret_op);
 /* Sets a time of CLOCK_REALTIME as RFC 3339, nothing for 0. */
 void cop_view_time(json_t *object, const char *key, usec_t at);
 /* The API's Sandbox object from memory and store. NULL when out of memory. */

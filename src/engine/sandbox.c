@@ -103,7 +103,7 @@ void cop_sandbox_note_memory(struct cop_sandbox *sb, const struct cop_msg *m)
         sb->memory_peak = MAX_OF(sb->memory_peak, peak);
 }
 
-static void on_event(struct cop_msg *event, void *userdata)
+void cop_sandbox_on_event(struct cop_msg *event, void *userdata)
 {
         struct cop_sandbox *sb = userdata;
         _cleanup_free_ char *reason = NULL;
@@ -129,7 +129,7 @@ static void on_event(struct cop_msg *event, void *userdata)
         cop_sandbox_end(sb, oom ? "oom" : "init_died", NULL);
 }
 
-static void on_lost(const struct cop_error *err, void *userdata)
+void cop_sandbox_on_lost(const struct cop_error *err, void *userdata)
 {
         struct cop_sandbox *sb = userdata;
 
@@ -140,9 +140,6 @@ static void on_lost(const struct cop_error *err, void *userdata)
         }
         cop_sandbox_end(sb, "keeper_died", NULL);
 }
-
-void (*const cop_sandbox_on_event)(struct cop_msg *event, void *userdata) = on_event;
-void (*const cop_sandbox_on_lost)(const struct cop_error *err, void *userdata) = on_lost;
 
 /* -- finding ------------------------------------------------------------------------------------------------------- */
 
@@ -217,6 +214,16 @@ void cop_sandbox_when_running(struct cop_engine *e, const char *ref, cop_sandbox
         *end = w;
         if (sb->state == COP_SANDBOX_SUSPENDED)
                 cop_sandbox_wake(sb);
+}
+
+void cop_op_when_running(struct cop_op *op, struct cop_engine *e, const char *ref, cop_sandbox_fn fn, void *userdata,
+                         struct cop_op **ret_op)
+{
+        uint64_t serial = cop_op_serial(op);
+
+        cop_sandbox_when_running(e, ref, fn, userdata);
+        if (ret_op)
+                *ret_op = cop_op_find(e, serial);
 }
 
 static void wait_again(struct cop_sandbox *sb, struct cop_sandbox_waiter *list)
@@ -614,8 +621,5 @@ void cop_sandbox_update(struct cop_engine *e, const char *ref, json_t *patch, st
                 return;
         }
         u->patch = json_deep_copy(patch);
-        uint64_t serial = cop_op_serial(u->op);
-        cop_sandbox_when_running(e, ref, update_now, u);
-        if (ret_op)
-                *ret_op = cop_op_find(e, serial);
+        cop_op_when_running(u->op, e, ref, update_now, u, ret_op);
 }

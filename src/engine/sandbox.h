@@ -35,8 +35,9 @@ int cop_sandbox_open_folders(struct cop_sandbox *sb, struct cop_error *err);
 void cop_sandbox_now_running(struct cop_sandbox *sb);
 /* Tells those who wait that it will not run. */
 void cop_sandbox_answer_waiters(struct cop_sandbox *sb, const struct cop_error *err);
-extern void (*const cop_sandbox_on_event)(struct cop_msg *event, void *userdata);
-extern void (*const cop_sandbox_on_lost)(const struct cop_error *err, void *userdata);
+/* struct cop_keeper_events of a sandbox: userdata is the sandbox. */
+void cop_sandbox_on_event(struct cop_msg *event, void *userdata);
+void cop_sandbox_on_lost(const struct cop_error *err, void *userdata);
 struct cop_sandbox *cop_sandbox_by_id(struct cop_engine *e, const char *id);
 /* Any of memory, whatever its state. */
 struct cop_sandbox *cop_sandbox_by_ref(struct cop_engine *e, const char *ref);

@@ -179,35 +179,36 @@ static void lose_memory(struct cop_sandbox *sb)
         }
 }
 
-static void on_booted(struct cop_msg *reply, const struct cop_error *err, void *userdata)
+static void boot_failed(struct cop_sandbox *sb, const struct cop_error *err)
 {
-        struct cop_sandbox *sb = userdata;
-
-        if (sb->state != COP_SANDBOX_RESUMING)
-                return; /* it is being removed */
-        if (err && sb->sleep->cold) {
+        if (sb->sleep->cold) {
                 asleep_again(sb, err);
                 return;
         }
-        if (err) {
-                cop_log_warning("memory of sandbox %s: %s", sb->id, err->message);
-                /* What the image or the host lacks, another try will not bring; a race of the rebuilding may not come again. */
-                if (err->code == COP_ERR_start_failed && ++sb->sleep->thaws < THAW_TRIES) {
-                        cop_keeper_kill(sb->keeper);
-                        sb->keeper = cop_keeper_free(sb->keeper);
-                        boot(sb);
-                        return;
-                }
+        cop_log_warning("memory of sandbox %s: %s", sb->id, err->message);
+        /* What the image or the host lacks, another try will not bring; a race of the rebuilding may not come again. */
+        if (err->code != COP_ERR_start_failed || ++sb->sleep->thaws >= THAW_TRIES) {
                 snprintf(sb->resume_reason, sizeof(sb->resume_reason), "%s", reason_of(err));
                 snprintf(sb->resume_message, sizeof(sb->resume_message), "%s", err->message);
                 if (sb->require_memory) {
                         asleep_again(sb, err);
                         return;
                 }
-                cop_keeper_kill(sb->keeper);
-                sb->keeper = cop_keeper_free(sb->keeper);
                 sb->sleep->cold = true;
-                boot(sb);
+        }
+        cop_keeper_kill(sb->keeper);
+        sb->keeper = cop_keeper_free(sb->keeper);
+        boot(sb);
+}
+
+static void on_booted(struct cop_msg *reply, const struct cop_error *err, void *userdata)
+{
+        struct cop_sandbox *sb = userdata;
+
+        if (sb->state != COP_SANDBOX_RESUMING)
+                return; /* it is being removed */
+        if (err) {
+                boot_failed(sb, err);
                 return;
         }
         if (!sb->sleep->cold)
@@ -301,14 +302,11 @@ void cop_sandbox_resume(struct cop_engine *e, const char *ref, bool require_memo
                 *ret_op = NULL;
         if (!op)
                 return;
-        uint64_t serial = cop_op_serial(op);
         if (sb && sb->state == COP_SANDBOX_SUSPENDED)
                 sb->require_memory = require_memory;
         if (sb && sb->state == COP_SANDBOX_RUNNING)
                 sb->memory_restored = true; /* it never lost it */
-        cop_sandbox_when_running(e, ref, cop_sandbox_answer_resumed, op);
-        if (ret_op)
-                *ret_op = cop_op_find(e, serial);
+        cop_op_when_running(op, e, ref, cop_sandbox_answer_resumed, op, ret_op);
 }
 
 /* -- suspend ----------------------------------------------------------------------------------------------------------------------- */

@@ -270,10 +270,7 @@ static void travel(struct cop_engine *e, const char *ref, const char *node, unsi
         t->node = node ? strdup(node) : NULL;
         t->undo = undo;
         t->redo = redo;
-        uint64_t serial = cop_op_serial(t->op);
-        cop_sandbox_when_running(e, ref, begin, t);
-        if (ret_op)
-                *ret_op = cop_op_find(e, serial);
+        cop_op_when_running(t->op, e, ref, begin, t, ret_op);
 }
 
 void cop_sandbox_goto(struct cop_engine *e, const char *ref, const char *node, struct cop_op_to to,
