@@ -161,9 +161,9 @@ struct cop_sandbox *cop_sandbox_by_ref(struct cop_engine *e, const char *ref)
 
 static int ended_error(const char *ref, const char *reason, struct cop_error *err)
 {
-        return cop_error_set(err, ESHUTDOWN, COP_ERR_sandbox_ended,
-                             "sandbox \"%.80s\" has ended (%s); create a new one", ref,
-                             reason ? reason : "being removed");
+        cop_error_set(err, ESHUTDOWN, COP_ERR_sandbox_ended, "sandbox \"%.80s\" has ended (%s); create a new one", ref,
+                      reason ? reason : "being removed");
+        return -ESHUTDOWN;
 }
 
 int cop_sandbox_find(struct cop_engine *e, const char *ref, struct cop_sandbox **ret, struct cop_error *err)
