@@ -15,7 +15,7 @@ run="gcc libc6-dev make meson ninja-build pkg-config
 dev="clang clang-format clang-tidy libclang-rt-14-dev llvm universal-ctags shellcheck git
      python3-pytest python3-yaml python3-jsonschema python3-zmq python3-jupyter-client python3-ipykernel
      bubblewrap strace gdb sqlite3
-     redis-server libjemalloc2 libmimalloc2.0"
+     python3-numpy python3-pandas python3-matplotlib golang-go redis-server libjemalloc2 libmimalloc2.0"
 
 case ${1:-all} in
 --list) printf '%s\n' $run $dev; exit ;;

@@ -12,7 +12,7 @@ import subprocess
 import threading
 
 import pytest
-from client import BUILD, Daemon, UnixConnection
+from client import BUILD, Daemon, UnixConnection, wait_for
 
 COPPICED = str(BUILD / "bin" / "coppiced")
 
@@ -56,7 +56,7 @@ def test_tcp_needs_a_token(tcp_daemon):
 
 def test_a_token_ends(tcp_daemon):
     token = tcp_daemon.api.post("/api/tokens", {"name": "short", "expires_seconds": 0.001})
-    assert tcp(tcp_daemon, "GET", "/api/sandboxes", Authorization=f"Bearer {token['token']}")[0] == 401
+    wait_for(lambda: tcp(tcp_daemon, "GET", "/api/sandboxes", Authorization=f"Bearer {token['token']}")[0] == 401)
 
 
 def test_what_only_the_socket_may_do(tcp_daemon):

@@ -146,7 +146,7 @@ def test_kill_during_creation_leaves_nothing(own_daemon):
         own_daemon.kill()
         thread.join()
         own_daemon.start()
-    for sandbox in api.get("/api/sandboxes")["sandboxes"]:
-        assert sandbox["state"] in ("running", "ending")  # half-made ones are being undone
+    # Half-made ones are being undone.
+    wait_for(lambda: all(s["state"] in ("running", "ending") for s in api.get("/api/sandboxes")["sandboxes"]))
     api.delete("/api/sandboxes", all="true")
     wait_for(lambda: not list((own_daemon.home / "sandboxes").iterdir()))
