@@ -1,10 +1,12 @@
 /* Theory of operation: checkpoints
  *
  * after_cell   when a cell has ended, its reply was sent and no other runs, a node is made.  Cells that come before the keeper has
- *              taken the state wait for that (sb->held, node.c); writing it to disk goes on while they run.
+ *              taken the state wait for that (sb->held, node.c); writing it to disk goes on while they run.  A cell that was waiting
+ *              already has it made before it starts: cells that come one after another do not share one.
  * before_cell  the same just before a cell, if something ran since the last node.
  *
- * A checkpoint that is wanted while another node is being made, or cells are running, is made after that: several cells may share one.
+ * A checkpoint that is wanted while cells of other contexts are running is made after them: they share one, and undo, which goes
+ * back a number of cells exactly, says so (travel.c).
  * Failures never reach the session: they are events, and each in a row doubles the time until the next try.
  *
  * `current` names the node that is the present state, so that a cell that dies can name what was before it.
@@ -125,13 +127,16 @@ bool cop_checkpoint_first(struct cop_sandbox *sb)
 {
         if (sb->held)
                 return true;
-        if (sb->policy.checkpoints != COP_CHECKPOINTS_BEFORE_CELL || sb->checkpoint.current[0] ||
+        if (sb->policy.checkpoints == COP_CHECKPOINTS_OFF || sb->checkpoint.current[0] ||
             cop_sandbox_busy_with_running(sb))
                 return false;
-        sb->checkpoint.wanted = true;
+        if (sb->policy.checkpoints == COP_CHECKPOINTS_BEFORE_CELL)
+                sb->checkpoint.wanted = true;
+        if (!sb->checkpoint.wanted)
+                return false;
         if (sb->makings && sb->state == COP_SANDBOX_RUNNING) { /* the one before is still being written */
-                sb->held = true;
-                return true;
+                sb->held = sb->policy.checkpoints == COP_CHECKPOINTS_BEFORE_CELL || cop_node_soon_made(sb);
+                return sb->held;
         }
         if (!may_make(sb))
                 return false;

@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 
 #include "base/fs.h"
+#include "engine/node.h"
 #include "engine/record.h"
-#include "engine/sandbox.h"
 #include "jupyter/kernel.h"
 #include "sandbox/cgroup.h"
 
@@ -151,6 +151,7 @@ struct cop_engine *cop_engine_free(struct cop_engine *e)
                 cop_op_done(e->ops, NULL, &err);
         cop_source_free(e->ttl_timer);
         cop_source_free(e->purge_timer);
+        cop_flattenings_drop(e);
         cop_trash_free(e);
         e->records = cop_record_hub_free(e->records);
         e->jupyter = cop_jupyter_free(e->jupyter);

@@ -42,8 +42,7 @@ enum cop_checkpoints {
         COP_CHECKPOINTS_BEFORE_CELL,
 };
 
-#define COP_CHECKPOINTS_DEFAULT \
-        COP_CHECKPOINTS_OFF /* until a run of hundreds of cells has shown that they cost nothing */
+#define COP_CHECKPOINTS_DEFAULT COP_CHECKPOINTS_AFTER_CELL
 
 /* What happens to a sandbox by itself (policy.c); the row holds only what was asked for. */
 struct cop_policy {
@@ -112,6 +111,7 @@ struct cop_engine {
         struct cop_source *ttl_timer, *purge_timer;      /* owned (policy.c) */
         struct cop_trash *trash;                         /* owned (trash.c) */
         struct cop_image_job *image_jobs;                /* owned list (image.c): builds and imports under way */
+        struct cop_flattening *flattenings;              /* owned list (flatten.c): the first is under way */
         struct cop_adoption *adoptions; /* owned list (adopt.c): keepers without a row that are being stopped */
         char boot_id[40];               /* of the host */
         uint64_t op_serial;

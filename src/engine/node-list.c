@@ -111,13 +111,26 @@ void cop_node_release(struct cop_engine *e, const char *id)
         }
 }
 
+void cop_nodes_release_layers(struct cop_engine *e, const char *layers)
+{
+        _cleanup_json_ json_t *list = layers ? json_loads(layers, 0, NULL) : NULL;
+        char id[COP_ID_MAX];
+        json_t *layer;
+        size_t i;
+
+        json_array_foreach (list, i, layer) {
+                _cleanup_(cop_node_row_freep) struct cop_node_row *row = NULL;
+                cop_layer_node(json_string_value(layer), id);
+                if (cop_store_node_get(e->store, id, &row, NULL) == 0 && !wanted_by_sandbox(e, row))
+                        cop_node_release(e, row->id);
+        }
+}
+
 void cop_nodes_release_of(struct cop_engine *e, const char *sandbox_id, const char *layers)
 {
         _cleanup_(cop_node_rows_freep) struct cop_node_row **rows = NULL;
-        _cleanup_json_ json_t *below = layers ? json_loads(layers, 0, NULL) : NULL;
         struct cop_node_filter f = {.sandbox_id = sandbox_id};
-        json_t *layer;
-        size_t n = 0, i;
+        size_t n = 0;
 
         if (cop_store_node_list(e->store, &f, &rows, NULL) < 0)
                 return;
@@ -125,12 +138,7 @@ void cop_nodes_release_of(struct cop_engine *e, const char *sandbox_id, const ch
                 n++;
         while (n > 0) /* children before parents */
                 cop_node_release(e, rows[--n]->id);
-        json_array_foreach (below, i, layer) { /* of other sandboxes: what it was forked from */
-                _cleanup_(cop_node_row_freep) struct cop_node_row *row = NULL;
-                if (cop_store_node_get(e->store, json_string_value(layer), &row, NULL) == 0 &&
-                    !wanted_by_sandbox(e, row))
-                        cop_node_release(e, row->id);
-        }
+        cop_nodes_release_layers(e, layers); /* of other sandboxes: what it was forked from */
 }
 
 void cop_node_remove(struct cop_engine *e, const char *ref, struct cop_op_to to)

@@ -39,6 +39,7 @@ static char *make_spec(struct cop_sandbox *sb)
         json_object_set_new(spec, "generation", json_integer((json_int_t)sb->row->generation));
         json_object_set_new(spec, "limits", sb->row->limits ? json_loads(sb->row->limits, 0, NULL) : json_object());
         json_object_set_new(spec, "env", sb->row->env ? json_loads(sb->row->env, 0, NULL) : json_object());
+        json_object_set_new(spec, "travel_cell", json_string(sb->row->travel_cell));
         json_object_set_new(spec, "ordinal", json_integer(cop_checkpoint_next_ordinal(sb)));
         json_object_set_new(spec, "policy", sb->row->policy ? json_loads(sb->row->policy, 0, NULL) : json_object());
         return json_dumps(spec, JSON_COMPACT);
@@ -127,7 +128,7 @@ struct cop_making {
         struct cop_engine *engine;
         char sandbox_id[COP_ID_MAX];
         struct cop_node_row *row; /* owned; NULL: no node, only fn is to be called in its turn */
-        bool end, files_only, sent, taken;
+        bool end, files_only, lazy, sent, taken;
         usec_t begun;
         cop_node_fn fn; /* NULL: was told already */
         void *userdata;
@@ -242,6 +243,7 @@ static void on_frozen(struct cop_msg *reply, const struct cop_error *err, void *
                         cop_checkpoint_is_not_at(sb, m->row->id);
         } else {
                 cop_engine_event(e, "node.created", m->sandbox_id, NULL);
+                cop_node_flatten_if_deep(e, m->row);
                 if (!m->taken && !m->end && !m->files_only) /* the keeper did not tell earlier */
                         cop_checkpoint_is_at(sb, m->row->id);
         }
@@ -266,6 +268,14 @@ void cop_node_taken(struct cop_sandbox *sb)
         run_held_cells(sb);
 }
 
+bool cop_node_soon_made(const struct cop_sandbox *sb)
+{
+        for (const struct cop_making *m = sb->makings; m; m = m->next)
+                if (!m->lazy)
+                        return false;
+        return true;
+}
+
 /* Its own layer on top of those below the sandbox. */
 static char *node_layers(struct cop_sandbox *sb, const char *id)
 {
@@ -275,7 +285,8 @@ static char *node_layers(struct cop_sandbox *sb, const char *id)
         json_array_append_new(layers, json_string(id));
         if (below)
                 json_array_extend(layers, below);
-        return json_dumps(layers, JSON_COMPACT);
+        _cleanup_free_ char *text = json_dumps(layers, JSON_COMPACT);
+        return text ? cop_layers_cut(sb->engine, text) : NULL;
 }
 
 /* The newest cell that has ended. */
@@ -423,7 +434,9 @@ static int send_freeze(struct cop_sandbox *sb, struct cop_making *m, struct cop_
         cop_msg_add_str(&msg, COP_TAG_NODE, path);
         if (m->row->parent_id[0])
                 cop_msg_add_str(&msg, COP_TAG_PARENT, parent);
-        cop_msg_add_u64(&msg, COP_TAG_FLAGS, (m->end ? COP_NODE_END : 0) | (m->files_only ? COP_NODE_FILES : 0));
+        cop_msg_add_u64(&msg, COP_TAG_FLAGS,
+                        (m->end ? COP_NODE_END : 0) | (m->files_only ? COP_NODE_FILES : 0) |
+                                (m->lazy ? COP_NODE_LAZY : 0));
         cop_keeper_call(sb->keeper, &msg, FREEZE_DEADLINE, on_frozen, m);
         return 0;
 }
@@ -481,6 +494,7 @@ static int enqueue(struct cop_sandbox *sb, const struct cop_node_params *p, cop_
         if (p) {
                 m->end = p->end;
                 m->files_only = p->files_only;
+                m->lazy = p->reason == COP_NODE_CHECKPOINT || p->reason == COP_NODE_FORK;
                 m->row = node_row(sb, p);
                 if (!m->row) {
                         free(m);

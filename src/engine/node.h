@@ -2,7 +2,8 @@
  * travel.c).
  *
  * Invariants of the commit of a node; the code names them by number:
- *      N1  a node's row is inserted only after the keeper said that all its files are synced
+ *      N1  a node's row is inserted only after the keeper said that all its files are synced; of a checkpoint or a fork: written.  What
+ *          alone needs those runs, and ends with the host; what outlives it, a suspended sandbox or a snapshot, is synced after them
  *      N2  a folder below nodes/ without a row belongs to nobody: the next start of a daemon deletes it, unless a sandbox names it
  *          as pending_node
  *      N3  layers and memory of a node are never changed; what is no longer needed is deleted whole
@@ -38,6 +39,8 @@ void cop_node_make(struct cop_sandbox *sb, const struct cop_node_params *p, cop_
 void cop_node_after_makings(struct cop_sandbox *sb, cop_node_fn fn, void *userdata);
 /* The keeper has the state of the node under way: what happens from now on is not in it. */
 void cop_node_taken(struct cop_sandbox *sb);
+/* No node under way waits for the disk. */
+bool cop_node_soon_made(const struct cop_sandbox *sb);
 void cop_node_makings_abort(struct cop_sandbox *sb, const struct cop_error *err); /* it ends: tells all who wait */
 void cop_node_makings_drop(struct cop_sandbox *sb);
 /* The last cell of the present state; ret_new: one has run since the sandbox last went back. */
@@ -50,10 +53,26 @@ json_t *cop_node_view(const struct cop_node_row *row);
 void cop_node_release(struct cop_engine *e, const char *id);
 /* The same for all nodes that were made from this sandbox, which has ended, and those below it. */
 void cop_nodes_release_of(struct cop_engine *e, const char *sandbox_id, const char *layers);
+/* Nodes of other sandboxes, ended ones and forks, that only served as layers of this stack. */
+void cop_nodes_release_layers(struct cop_engine *e, const char *layers);
 /* A suspend was cut off by the end of the daemon: the row of its node, if the keeper completed it (N1). */
 int cop_node_recover(struct cop_engine *e, const char *id, struct cop_node_row **ret, struct cop_error *err);
 /* At start: folders without a row (N2). */
 void cop_nodes_sweep(struct cop_engine *e);
+
+/* -- flatten.c: deep stacks of layers ------------------------------------------------------------------------------------------ */
+
+/* A stack is a JSON array, topmost first, of "<node>" (its folder layer/) and "<node>/flat" (its whole stack as one). */
+void cop_layer_node(const char *layer, char ret[static COP_ID_MAX]);
+int cop_layer_path(const struct cop_engine *e, const char *layer, char *path, size_t size, struct cop_error *err);
+/* The same stack, shorter when a node in it was flattened since; malloc'd, NULL when out of memory. */
+char *cop_layers_cut(struct cop_engine *e, const char *layers);
+bool cop_layers_too_deep(const char *layers); /* to be flattened before it is used again */
+/* fn (may be NULL) gets 0 or a negative errno, perhaps at once. */
+typedef void (*cop_flattened_fn)(int result, void *userdata);
+void cop_node_flatten(struct cop_engine *e, const char *node_id, cop_flattened_fn fn, void *userdata);
+void cop_node_flatten_if_deep(struct cop_engine *e, const struct cop_node_row *node);
+void cop_flattenings_drop(struct cop_engine *e);
 
 /* -- sleep.c --------------------------------------------------------------------------------------------------------------- */
 

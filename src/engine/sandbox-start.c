@@ -145,7 +145,7 @@ static int fill_row(struct cop_engine *e, const struct cop_sandbox_params *p, co
                 return r;
         if (node) {
                 memcpy(row->node_id, node->id, sizeof(row->node_id));
-                row->layers = strdup(node->layers);
+                row->layers = cop_layers_cut(e, node->layers);
         }
         row->ttl = p->ttl == USEC_INFINITY ? 0 : p->ttl;
         row->created_at = cop_now(CLOCK_REALTIME);
@@ -364,10 +364,9 @@ static int add_node_paths(struct cop_sandbox *sb, const char *thaw_node, struct 
         size_t i;
 
         json_array_foreach (layers, i, layer) {
-                int r = cop_path_format(path, sizeof(path), "%s/nodes/%s/layer", sb->engine->home,
-                                        json_string_value(layer));
+                int r = cop_layer_path(sb->engine, json_string_value(layer), path, sizeof(path), err);
                 if (r < 0)
-                        return cop_error_errno(err, r, "%s", sb->engine->home);
+                        return r;
                 cop_msg_add_str(m, COP_TAG_LOWER, path);
         }
         if (!thaw_node)

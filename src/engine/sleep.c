@@ -229,8 +229,18 @@ static void on_booted(struct cop_msg *reply, const struct cop_error *err, void *
         cop_sandbox_take_over(sb);
 }
 
+static void cut_layers(struct cop_sandbox *sb)
+{
+        char *cut = sb->row->layers ? cop_layers_cut(sb->engine, sb->row->layers) : NULL;
+
+        if (!cut)
+                return;
+        free(sb->row->layers);
+        sb->row->layers = cut;
+}
+
 /* Fresh folders, a new keeper, START from the node. */
-static void boot(struct cop_sandbox *sb)
+static void boot_now(struct cop_sandbox *sb)
 {
         _cleanup_(cop_node_row_freep) struct cop_node_row *node = NULL;
         struct cop_error err;
@@ -249,6 +259,38 @@ static void boot(struct cop_sandbox *sb)
                 r = cop_sandbox_send_start(sb, sb->sleep->cold ? NULL : sb->row->node_id, 0, on_booted, sb, &err);
         if (r < 0)
                 asleep_again(sb, &err);
+}
+
+struct boot_later {
+        struct cop_engine *engine;
+        char sandbox_id[COP_ID_MAX];
+};
+
+/* When that has failed, the start will say what is wrong. */
+static void on_flattened(int result, void *userdata)
+{
+        struct boot_later *later = userdata;
+        struct cop_sandbox *sb = cop_sandbox_by_id(later->engine, later->sandbox_id);
+
+        free(later);
+        if (!sb || sb->state != COP_SANDBOX_RESUMING || !sb->sleep)
+                return;
+        cut_layers(sb);
+        boot_now(sb);
+}
+
+static void boot(struct cop_sandbox *sb)
+{
+        struct boot_later *later;
+
+        cut_layers(sb);
+        if (!cop_layers_too_deep(sb->row->layers) || !(later = calloc(1, sizeof(*later)))) {
+                boot_now(sb);
+                return;
+        }
+        later->engine = sb->engine;
+        snprintf(later->sandbox_id, sizeof(later->sandbox_id), "%s", sb->id);
+        cop_node_flatten(sb->engine, sb->row->node_id, on_flattened, later);
 }
 
 void cop_sandbox_resume_head(struct cop_sandbox *sb)

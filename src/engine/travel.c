@@ -47,29 +47,49 @@ static void travel_ended(struct travel *t)
 
 /* -- where to ------------------------------------------------------------------------------------------------------------------ */
 
-/* The state before the last `steps` cells: back along the parents of the head, a step whenever the last cell differs. */
+static void travel_of(const struct cop_node_row *row, char ret[static COP_STORE_ID_MAX])
+{
+        _cleanup_json_ json_t *spec = json_loads(row->spec, 0, NULL);
+        const char *cell = json_string_value(json_object_get(spec, "travel_cell"));
+
+        snprintf(ret, COP_STORE_ID_MAX, "%s", cell ? cell : "");
+}
+
+/* The state before the last `steps` cells, exactly: back along the parents of the head, counting the cells in between. */
 static int find_before(struct cop_sandbox *sb, unsigned steps, struct cop_node_row **ret, struct cop_error *err)
 {
-        char cell[COP_STORE_ID_MAX], node[COP_STORE_ID_MAX];
-        bool new_cell;
+        _cleanup_(cop_node_row_freep) struct cop_node_row *at = NULL;
+        struct cop_store *store = sb->engine->store;
+        char travel[COP_STORE_ID_MAX];
+        struct cop_cell_span span = {.sandbox_id = sb->id, .travel = sb->row->travel_cell};
+        const char *node = sb->row->node_id;
+        uint64_t back = 0, between;
 
-        cop_node_current_cell(sb, cell, &new_cell);
-        memcpy(node, sb->row->node_id, sizeof(node));
         while (node[0]) {
                 struct cop_node_row *row;
-                int r = cop_store_node_get(sb->engine->store, node, &row, err);
+                int r = cop_store_node_get(store, node, &row, err);
                 if (r < 0)
                         return r;
-                if (strcmp(row->cell_id, cell) != 0) {
-                        memcpy(cell, row->cell_id, sizeof(cell));
-                        steps--;
-                }
-                if (steps == 0) {
-                        *ret = row;
+                span.after = row->cell_id;
+                r = cop_store_cell_count(store, &span, &between, err);
+                cop_node_row_free(at);
+                at = row;
+                if (r < 0)
+                        return r;
+                back += between;
+                if (back == steps) {
+                        *ret = TAKE_PTR(at);
                         return 0;
                 }
-                memcpy(node, row->parent_id, sizeof(node));
-                cop_node_row_free(row);
+                if (back > steps)
+                        return cop_error_set(
+                                err, ENOENT, COP_ERR_node_not_found,
+                                "the state before the last %u of sandbox %s's cells was not saved; `coppice undo %s "
+                                "%llu` goes to the next one before it, `coppice log %s` shows all",
+                                steps, sb->id, sb->id, (unsigned long long)back, sb->id);
+                travel_of(at, travel);
+                span = (struct cop_cell_span){.sandbox_id = at->sandbox_id, .travel = travel, .upto = at->cell_id};
+                node = at->parent_id;
         }
         return cop_error_set(err, ENOENT, COP_ERR_node_not_found,
                              "sandbox %s has no saved state that far back; `coppice log %s` shows those it has", sb->id,

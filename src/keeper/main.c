@@ -14,6 +14,8 @@
  * depend on what the sandbox does.  A request that init answers keeps the client's id in a table (calls.c); nothing that
  * init says is believed beyond that.
  *
+ * `coppice-keeper --merge TARGET LAYER…` is another matter: it merges a stack of layers, topmost first, and ends (merge.h).
+ *
  * Death: init has this process as parent and dies with it (PR_SET_PDEATHSIG), and with init its whole pid namespace.
  */
 #include <fcntl.h>
@@ -30,6 +32,7 @@
 #include "base/parse.h"
 #include "keeper/command.h"
 #include "keeper/keep.h"
+#include "keeper/merge.h"
 #include "keeper/node.h"
 
 #define TERM_GRACE (1 * USEC_PER_SEC)
@@ -107,12 +110,28 @@ static void teardown(struct cop_keep *k)
         free(k->upper_path);
 }
 
+/* In the background: whoever waits for the processor goes first. */
+static int merge_layers(int argc, char **argv)
+{
+        struct cop_error err = COP_ERROR_NULL;
+
+        umask(077);
+        if (nice(10) < 0)
+                cop_log_debug("nice: %s", strerror(errno));
+        int r = cop_layer_merge_stack((const char *const *)argv + 3, (size_t)argc - 3, argv[2], &err);
+        if (r < 0)
+                cop_log_error("merging layers into %s: %s", argv[2], err.message);
+        return r < 0 ? 1 : 0;
+}
+
 int main(int argc, char **argv)
 {
         struct cop_keep k = {.listen_fd = -EBADF, .logs_fd = -EBADF};
         struct cop_error err = COP_ERROR_NULL;
 
         cop_log_init("keeper");
+        if (argc > 3 && strcmp(argv[1], "--merge") == 0)
+                return merge_layers(argc, argv);
         if (parse_args(argc, argv, &k.listen_fd) < 0)
                 return 2;
         signal(SIGPIPE, SIG_IGN);

@@ -14,13 +14,16 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/fs.h"
 #include "keeper/capture-copy.h"
 
 #define OPAQUE "user.overlay.opaque"
@@ -127,4 +130,81 @@ int cop_layer_merge(int upper_fd, int lower_fd, int target_fd, struct cop_error 
                 return cop_error_set(err, EOPNOTSUPP, COP_ERR_unsupported,
                                      "a layer was made by an overlay with redirects or metacopies");
         return r < 0 ? cop_error_errno(err, r, "merging two layers") : 0;
+}
+
+/* -- a stack ---------------------------------------------------------------------------------------------------------------------- */
+
+/* layers[begin … end) as one folder: by halves, so that a name is linked as often as the stack can be halved, not once for every layer.
+ * Temporary folders lie in work_fd under running numbers. */
+struct folding {
+        const char *const *layers;
+        int work_fd;
+        unsigned next;
+};
+
+static int fold(struct folding *f, size_t begin, size_t end, int *ret_fd, char name[static 16], struct cop_error *err)
+{
+        _cleanup_close_ int upper = -EBADF, lower = -EBADF, target = -EBADF;
+        char upper_name[16] = "", lower_name[16] = "";
+
+        name[0] = '\0';
+        if (end - begin == 1) {
+                *ret_fd = open_at(AT_FDCWD, f->layers[begin]);
+                return *ret_fd < 0 ? cop_error_errno(err, *ret_fd, "opening %s", f->layers[begin]) : 0;
+        }
+        size_t middle = begin + (end - begin) / 2;
+        int r = fold(f, begin, middle, &upper, upper_name, err);
+        if (r == 0)
+                r = fold(f, middle, end, &lower, lower_name, err);
+        if (r < 0)
+                return r;
+        snprintf(name, 16, "%u", f->next++);
+        if (mkdirat(f->work_fd, name, 0700) < 0)
+                return cop_error_errno(err, errno, "making a folder to merge layers in");
+        target = open_at(f->work_fd, name);
+        r = target < 0 ? cop_error_errno(err, target, "merging layers") : cop_layer_merge(upper, lower, target, err);
+        if (r == 0 && upper_name[0])
+                r = cop_remove_tree(f->work_fd, upper_name, err);
+        if (r == 0 && lower_name[0])
+                r = cop_remove_tree(f->work_fd, lower_name, err);
+        if (r == 0)
+                *ret_fd = TAKE_FD(target);
+        return r;
+}
+
+/* The last folder of the fold moves to its place. */
+static int put_in_place(int work_fd, const char *name, const char *target, struct cop_error *err)
+{
+        if (syncfs(work_fd) < 0)
+                return cop_error_errno(err, errno, "writing %s to disk", target);
+        if (renameat(work_fd, name, AT_FDCWD, target) < 0)
+                return cop_error_errno(err, errno, "renaming to %s", target);
+        return syncfs(work_fd) < 0 ? cop_error_errno(err, errno, "writing %s to disk", target) : 0;
+}
+
+int cop_layer_merge_stack(const char *const *layers, size_t count, const char *target, struct cop_error *err)
+{
+        _cleanup_close_ int work_fd = -EBADF, result_fd = -EBADF;
+        struct folding f = {.layers = layers};
+        char partial[PATH_MAX], name[16];
+        struct stat st;
+
+        if (lstat(target, &st) == 0)
+                return 0;
+        int r = cop_path_format(partial, sizeof(partial), "%s.partial", target);
+        if (r < 0)
+                return cop_error_errno(err, r, "%s", target);
+        if (count < 2)
+                return cop_error_set(err, EINVAL, COP_ERR_bad_request, "a stack to merge has two layers or more");
+        r = cop_remove_tree(AT_FDCWD, partial, err);
+        if (r == 0 && mkdir(partial, 0700) < 0)
+                r = cop_error_errno(err, errno, "making %s", partial);
+        if (r == 0)
+                r = f.work_fd = work_fd = open_at(AT_FDCWD, partial);
+        if (r >= 0)
+                r = fold(&f, 0, count, &result_fd, name, err);
+        if (r == 0)
+                r = put_in_place(work_fd, name, target, err);
+        int removed = cop_remove_tree(AT_FDCWD, partial, NULL);
+        return r < 0 ? r : removed < 0 ? cop_error_errno(err, removed, "removing %s", partial) : 0;
 }

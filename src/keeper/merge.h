@@ -9,7 +9,12 @@
  */
 #pragma once
 
+#include <stddef.h>
+
 #include "base/err.h"
 
 /* Descriptors of folders, borrowed; target is empty. */
 int cop_layer_merge(int upper_fd, int lower_fd, int target_fd, struct cop_error *err);
+/* A whole stack, topmost first, becomes the folder `target`, which appears when it is on disk; when it is there already, nothing
+ * happens.  What a call that was cut off left beside it ("<target>.partial") is removed.  Errors: as above. */
+int cop_layer_merge_stack(const char *const *layers, size_t count, const char *target, struct cop_error *err);

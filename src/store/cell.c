@@ -119,6 +119,32 @@ int cop_store_cell_list(struct cop_store *s, const struct cop_cell_filter *f, st
         return 0;
 }
 
+#define C(field, kind) COP_COLUMN(struct cop_cell_span, field, kind)
+static const struct cop_column span_columns[] = {
+        C(sandbox_id, TEXT),
+        C(after, TEXT),
+        C(travel, TEXT),
+        C(upto, TEXT),
+};
+#undef C
+static const struct cop_table span_table = COP_TABLE(struct cop_cell_span, span_columns);
+
+int cop_store_cell_count(struct cop_store *s, const struct cop_cell_span *span, uint64_t *ret, struct cop_error *err)
+{
+        int64_t count = 0;
+        int r = cop_sql_number(s,
+                               "SELECT count(*) FROM cells WHERE sandbox_id = :sandbox_id AND started_at > 0 AND "
+                               "ended_at > 0 AND seq > coalesce((SELECT seq FROM cells WHERE id = :after), 0)"
+                               " AND seq > coalesce((SELECT seq FROM cells WHERE id = :travel), 0)"
+                               " AND (:upto IS NULL OR seq <= (SELECT seq FROM cells WHERE id = :upto))",
+                               &span_table, span, &count, err);
+
+        if (r < 0)
+                return r;
+        *ret = (uint64_t)count;
+        return 0;
+}
+
 struct cop_cell_row *cop_cell_row_free(struct cop_cell_row *row)
 {
         return cop_sql_row_free(&table, row);

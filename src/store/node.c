@@ -75,6 +75,16 @@ int cop_store_node_set_name(struct cop_store *s, const char *id, const char *nam
         return name_taken(name, r, err);
 }
 
+int cop_store_node_set_layers(struct cop_store *s, const char *id, const char *layers, struct cop_error *err)
+{
+        struct cop_sql_args args = {.id = id, .text = layers};
+        int r = cop_sql_exec(s, "UPDATE nodes SET layers = :text WHERE id = :id", &cop_sql_args_table, &args, err);
+
+        if (r == 0)
+                return cop_error_set(err, ENOENT, COP_ERR_node_not_found, "no node \"%.100s\"", id);
+        return r < 0 ? r : 0;
+}
+
 /* Layers are told by the text of their ids, which have a fixed form, so that a search in the JSON cannot be wrong. */
 int cop_store_node_in_use(struct cop_store *s, const char *id, struct cop_error *err)
 {

@@ -158,6 +158,7 @@ struct cop_node_filter {
 /* In order of seq. */
 int cop_store_node_list(struct cop_store *s, const struct cop_node_filter *f, struct cop_node_row ***ret,
                         struct cop_error *err);
+int cop_store_node_set_layers(struct cop_store *s, const char *id, const char *layers, struct cop_error *err);
 int cop_store_node_set_name(struct cop_store *s, const char *id, const char *name, struct cop_error *err);
 /* 1 when a sandbox that has not ended has it as head, layer or to redo, or another node as a layer.  (A parent is no need: images
  * and layers of nodes hold links of their own.) */
@@ -240,6 +241,12 @@ struct cop_cell_filter {
 };
 int cop_store_cell_list(struct cop_store *s, const struct cop_cell_filter *f, struct cop_cell_row ***ret,
                         struct cop_error *err);
+/* Cells of a sandbox that ran and ended, newer than both `after` and `travel` (the newest cell when the sandbox went back: what was
+ * before it was undone) and not newer than `upto`.  Ids; "" = none, for upto NULL = the newest. */
+struct cop_cell_span {
+        const char *sandbox_id, *after, *travel, *upto;
+};
+int cop_store_cell_count(struct cop_store *s, const struct cop_cell_span *span, uint64_t *ret, struct cop_error *err);
 struct cop_cell_row *cop_cell_row_free(struct cop_cell_row *row);
 struct cop_cell_row **cop_cell_rows_free(struct cop_cell_row **rows);
 

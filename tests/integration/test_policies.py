@@ -130,8 +130,21 @@ def test_thinned_to_the_newest_and_every_tenth(make):
         last = sandbox.ok(f"x = {i}")
         saved(sandbox, last)
     assert len(nodes(sandbox)) == 4
-    sandbox.undo(3)
-    assert int(sandbox.text("x")) < 11
+    with pytest.raises(ApiError, match=r"`coppice undo \S+ 4`") as error:  # never further back than was asked for
+        sandbox.undo(3)
+    assert error.value.code == "node_not_found"
+    sandbox.undo(4)
+    assert sandbox.text("x") == "9"
+
+
+def test_cells_sent_at_once_do_not_share_a_checkpoint(make):
+    sandbox = make()  # after_cell is what one gets without asking
+    for i in range(12):
+        sandbox.ok(f"x = {i}")
+    for i in reversed(range(11)):
+        sandbox.undo()
+        assert sandbox.run("print(x)", silent=True)["stdout"] == f"{i}\n"
+        sandbox.undo()  # the look
 
 
 def test_a_session_of_many_kinds_under_checkpoints(make):

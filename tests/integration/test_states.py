@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import sqlite3
 import threading
 import time
 
@@ -335,6 +337,24 @@ def test_fork_counts_are_checked(sb, api):
         with pytest.raises(ApiError) as error:
             api.post(f"{sb.path}/fork", {"count": count})
         assert error.value.code == "bad_request"
+
+
+def test_a_sandbox_that_sleeps_often_stands_on_few_layers(sb, states_daemon):
+    """Each sleep is a layer; an overlay takes some hundreds.  Deep stacks are merged, and nothing that shows changes."""
+    for i in range(40):
+        sb.ok(f"open('now', 'w').write('{i}'); open('n{i}', 'w').write('{i}')\n"
+              f"import os; os.path.exists('n{i - 2}') and os.remove('n{i - 2}')")
+        sb.suspend()
+    deep = states_daemon.home / "nodes"
+    wait_for(lambda: [node for node in nodes_on_disk(states_daemon) if (deep / node / "flat").exists()], 30)
+    sb.ok("y = 1")
+    sb.suspend()
+    sb.ok("y = 2")
+    with sqlite3.connect(f"file:{states_daemon.home}/coppice.db?mode=ro", uri=True) as db:
+        (layers,) = db.execute("SELECT layers FROM sandboxes WHERE id = ?", (sb.id,)).fetchone()
+    assert len(json.loads(layers)) < 20 and "/flat" in layers
+    sb.resume(cold=True)
+    assert sb.text("sorted(n for n in __import__('os').listdir() if n[0] == 'n'), open('now').read()") == "(['n38', 'n39', 'now'], '39')"
 
 
 # -- undo, goto ------------------------------------------------------------------------------------------------------------

@@ -92,6 +92,51 @@ TEST_LIMIT(a_merged_stack_shows_the_same, 60)
         ASSERT_EQ(umount(at("show2")), 0);
 }
 
+/* Five layers, the last two what a third and a fourth sandbox left. */
+TEST_LIMIT(a_merged_stack_of_many_shows_the_same, 60)
+{
+        static const char *const scripts[] = {first, second,
+                                              "rm -r h i; mkdir h; echo h3 >h/h3; echo three >a/x; rm -r n",
+                                              "mkdir n; echo 4 >n/n; rm -r h", "echo 5 >>a/x; mkdir h; mv c/z h/z"};
+        static const char *const names[] = {"l0", "l1", "l2", "l3", "l4"};
+        const char *layers[5];
+        struct cop_error err = COP_ERROR_NULL;
+        char lower[4096] = "", stack[4096];
+        struct stat st;
+
+        if (geteuid() != 0)
+                SKIP("needs root");
+        int fd = folder("base");
+        run(fd, base);
+        close(fd);
+        snprintf(lower, sizeof(lower), "%s", at("base"));
+        for (int i = 0; i < 5; i++) {
+                change(lower, names[i], scripts[i]);
+                snprintf(stack, sizeof(stack), "%s:%s", at(names[i]), lower);
+                memcpy(lower, stack, sizeof(lower));
+        }
+        for (int i = 0; i < 5; i++)
+                layers[i] = strdup(at(names[4 - i]));
+        close(folder("flat.partial")); /* one that was cut off */
+        close(folder("flat.partial/7"));
+        ASSERT_OK(cop_layer_merge_stack(layers, 5, at("flat"), &err), &err);
+        ASSERT_EQ(stat(at("flat.partial"), &st), -1);
+        ASSERT_OK(cop_layer_merge_stack(layers, 5, at("flat"), &err), &err); /* there already */
+        overlay("show1", lower, NULL);
+        snprintf(lower, sizeof(lower), "%s:%s", at("flat"), at("base"));
+        overlay("show2", lower, NULL);
+        int a = folder("show1"), b = folder("show2");
+        same(a, b);
+        close(a);
+        close(b);
+        ASSERT_EQ(umount(at("show1")), 0);
+        ASSERT_EQ(umount(at("show2")), 0);
+        layers[2] = at("missing");
+        ASSERT_EQ(cop_layer_merge_stack(layers, 5, at("other"), &err), -ENOENT);
+        ASSERT_EQ(stat(at("other"), &st), -1);
+        ASSERT_EQ(stat(at("other.partial"), &st), -1);
+}
+
 TEST(redirects_are_refused)
 {
         struct cop_error err = COP_ERROR_NULL;
