@@ -99,6 +99,17 @@ static void check_cgroup(struct report *r)
                 cop_cgroup_host_done(&host);
 }
 
+static void check_cgroup_moves(struct report *r)
+{
+        int fd = r->engine->cgroup_moves_fd;
+
+        add(r, "cgroup_moves", fd >= 0, false,
+            fd >= 0          ? "quick (favordynmods)"
+            : fd == -ENOTSUP ? "slow: COPPICE_SLOW_CGROUPS is set"
+                             : strerror(-fd),
+            "run Linux 6.0 or newer with cgroup v1 built in: starting and waking take 10 to 20 ms longer without");
+}
+
 static void check_space(struct report *r)
 {
         struct statvfs st;
@@ -182,6 +193,7 @@ void cop_engine_doctor(struct cop_engine *e, struct cop_op_to to)
         check_namespaces(&r);
         check_overlay(&r);
         check_cgroup(&r);
+        check_cgroup_moves(&r);
         check_space(&r);
         check_keeper(&r);
         check_programs(&r);

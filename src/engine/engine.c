@@ -122,6 +122,7 @@ int cop_engine_new(struct cop_loop *loop, const struct cop_engine_config *config
                 return cop_error_errno(err, ENOMEM, "engine");
         e->loop = loop;
         e->lock_fd = -EBADF;
+        e->cgroup_moves_fd = cop_cgroup_favor_moves();
         e->started_at = cop_now(CLOCK_REALTIME);
         int r = open_engine(e, config, err);
         if (r < 0) {
@@ -157,6 +158,7 @@ struct cop_engine *cop_engine_free(struct cop_engine *e)
         e->jupyter = cop_jupyter_free(e->jupyter);
         e->store = cop_store_close(e->store);
         cop_close(e->lock_fd);
+        cop_close(e->cgroup_moves_fd);
         free(e->home);
         free(e->keeper_path);
         free(e->image_tool);

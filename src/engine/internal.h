@@ -117,7 +117,8 @@ struct cop_engine {
         uint64_t op_serial;
         uint32_t uid_base; /* of slot 0 */
         unsigned slots, ends_since_prune;
-        int lock_fd; /* owned: keeps a second engine off this home */
+        int lock_fd;         /* owned: keeps a second engine off this home */
+        int cgroup_moves_fd; /* owned: cop_cgroup_favor_moves; negative errno = they are slow */
         usec_t started_at;
         bool closing;
 };
