@@ -4,13 +4,14 @@
 
 #define C(field, kind) COP_COLUMN(struct cop_image_row, field, kind)
 static const struct cop_column columns[] = {
-        C(id, ID),         C(name, TEXT), C(digest, TEXT),    C(path, TEXT),      C(info, TEXT),
-        C(packages, TEXT), C(files, I64), C(size_bytes, I64), C(created_at, I64),
+        C(id, ID),     C(name, TEXT),      C(digest, TEXT),    C(path, TEXT),      C(info, TEXT),   C(packages, TEXT),
+        C(files, I64), C(size_bytes, I64), C(created_at, I64), C(golden_node, ID), C(golden, TEXT),
 };
 #undef C
 static const struct cop_table table = COP_TABLE(struct cop_image_row, columns);
 
-#define SELECT_IMAGES "SELECT id, name, digest, path, info, size_bytes, files, created_at FROM images "
+#define SELECT_IMAGES \
+        "SELECT id, name, digest, path, info, size_bytes, files, created_at, golden_node, golden FROM images "
 
 static int insert(struct cop_store *s, const struct cop_image_row *row, struct cop_error *err)
 {
@@ -67,6 +68,16 @@ int cop_store_image_list(struct cop_store *s, struct cop_image_row ***ret, struc
 {
         int r = cop_sql_query(s, SELECT_IMAGES "ORDER BY created_at, id", NULL, NULL, &table, ret, err);
 
+        return r < 0 ? r : 0;
+}
+
+int cop_store_image_set_golden(struct cop_store *s, const struct cop_image_row *row, struct cop_error *err)
+{
+        int r = cop_sql_exec(s, "UPDATE images SET golden_node = :golden_node, golden = :golden WHERE id = :id", &table,
+                             row, err);
+
+        if (r == 0)
+                return cop_error_set(err, ENOENT, COP_ERR_image_not_found, "no image \"%.100s\"", row->id);
         return r < 0 ? r : 0;
 }
 

@@ -94,7 +94,8 @@ int cop_store_node_in_use(struct cop_store *s, const char *id, struct cop_error 
                                "SELECT (SELECT count(*) FROM sandboxes WHERE state <> 'ended' AND"
                                "  (node_id = :id OR pending_node = :id OR instr(coalesce(layers, ''), :id) > 0"
                                "  OR instr(coalesce(redo, ''), :id) > 0))"
-                               " + (SELECT count(*) FROM nodes WHERE id <> :id AND instr(layers, :id) > 0)",
+                               " + (SELECT count(*) FROM nodes WHERE id <> :id AND instr(layers, :id) > 0)"
+                               " + (SELECT count(*) FROM images WHERE golden_node = :id)",
                                &cop_sql_args_table, &args, &count, err);
 
         return r < 0 ? r : count > 0;

@@ -158,8 +158,8 @@ int cop_store_sandbox_set_node(struct cop_store *s, const struct cop_sandbox_row
         return change(s,
                       "UPDATE sandboxes SET state = :state, node_id = :node_id, pending_node = :pending_node, layers = "
                       ":layers,"
-                      " boot_id = :boot_id, travel_cell = :travel_cell, redo = :redo, last_activity_at = "
-                      ":last_activity_at WHERE id = :id",
+                      " boot_id = :boot_id, travel_cell = :travel_cell, redo = :redo, origin_node = :origin_node,"
+                      " last_activity_at = :last_activity_at WHERE id = :id",
                       &table, row, row->id, err);
 }
 
@@ -221,7 +221,8 @@ int cop_store_image_users(struct cop_store *s, const char *image_id, char *ids, 
         int r = cop_sql_query(
                 s,
                 "SELECT id FROM (SELECT id, created_at FROM sandboxes WHERE image_id = :id AND state <> 'ended'"
-                " UNION ALL SELECT id, created_at FROM nodes WHERE image_id = :id) ORDER BY created_at",
+                " UNION ALL SELECT id, created_at FROM nodes WHERE image_id = :id"
+                " AND id NOT IN (SELECT golden_node FROM images)) ORDER BY created_at",
                 &cop_sql_args_table, &args, &table, &rows, err);
         if (r < 0)
                 return r;

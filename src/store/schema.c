@@ -97,11 +97,12 @@ static const char step_4[] = "ALTER TABLE sandboxes ADD COLUMN origin_node TEXT 
                              "ALTER TABLE sandboxes ADD COLUMN redo TEXT;"
                              "ALTER TABLE sandboxes ADD COLUMN last_activity_at INTEGER NOT NULL DEFAULT 0;";
 
+/* The memory that new sandboxes of the image begin with: a node, and what is worth telling of it (JSON). */
+static const char step_5[] = "ALTER TABLE images ADD COLUMN golden_node TEXT NOT NULL DEFAULT '';"
+                             "ALTER TABLE images ADD COLUMN golden TEXT;";
+
 const char *const cop_schema_steps[] = {
-        step_1,
-        step_2,
-        step_3,
-        step_4,
+        step_1, step_2, step_3, step_4, step_5,
 };
 const unsigned cop_schema_step_count = ELEMENTSOF(cop_schema_steps);
 

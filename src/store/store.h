@@ -45,6 +45,8 @@ struct cop_image_row {
         char *packages; /* JSON: its long lists; for insert, NULL in rows read (see _packages) */
         uint64_t size_bytes, files;
         usec_t created_at;
+        char golden_node[COP_STORE_ID_MAX]; /* new sandboxes are thawed from it; "" = none */
+        char *golden;                       /* JSON: how it was made */
 };
 /* Takes the name away from an older image. */
 int cop_store_image_insert(struct cop_store *s, const struct cop_image_row *row, struct cop_error *err);
@@ -53,6 +55,8 @@ int cop_store_image_get(struct cop_store *s, const char *ref, struct cop_image_r
 /* malloc'd; NULL when there are none. */
 int cop_store_image_packages(struct cop_store *s, const char *id, char **ret, struct cop_error *err);
 int cop_store_image_list(struct cop_store *s, struct cop_image_row ***ret, struct cop_error *err); /* oldest first */
+/* golden_node and golden.  image_not_found. */
+int cop_store_image_set_golden(struct cop_store *s, const struct cop_image_row *row, struct cop_error *err);
 int cop_store_image_delete(struct cop_store *s, const char *id, struct cop_error *err);
 struct cop_image_row *cop_image_row_free(struct cop_image_row *row);
 struct cop_image_row **cop_image_rows_free(struct cop_image_row **rows);
@@ -97,7 +101,8 @@ int cop_store_sandbox_ending(struct cop_store *s, const char *id, struct cop_err
  * (cop_store_purge_step). */
 int cop_store_sandbox_ended(struct cop_store *s, const char *id, usec_t at, const char *reason, bool purge,
                             struct cop_error *err);
-/* state, node_id, pending_node, layers, boot_id, travel_cell, redo, last_activity_at: the steps of suspend, resume, undo and snapshot. */
+/* state, node_id, origin_node, pending_node, layers, boot_id, travel_cell, redo, last_activity_at: the steps of suspend, resume, undo
+ * and snapshot. */
 int cop_store_sandbox_set_node(struct cop_store *s, const struct cop_sandbox_row *row, struct cop_error *err);
 /* name, labels, metadata, limits, policy, ttl, expires_at.  name_taken. */
 int cop_store_sandbox_update(struct cop_store *s, const struct cop_sandbox_row *row, struct cop_error *err);
@@ -113,7 +118,7 @@ enum cop_store_which {
 };
 int cop_store_sandbox_list(struct cop_store *s, enum cop_store_which which, unsigned limit,
                            struct cop_sandbox_row ***ret, struct cop_error *err);
-/* How many live sandboxes and saved states use the image; ids (may be NULL) gets as many of theirs as fit, as "sb_a, sb_b". */
+/* How many live sandboxes and saved states use the image, its own golden one not counted; ids (may be NULL) gets as many of theirs as fit, as "sb_a, sb_b". */
 int cop_store_image_users(struct cop_store *s, const char *image_id, char *ids, size_t ids_size, unsigned *ret_count,
                           struct cop_error *err);
 /* The ended sandboxes but for the newest `keep`: what may be forgotten. */
@@ -135,7 +140,7 @@ struct cop_node_row {
         char sandbox_id[COP_STORE_ID_MAX]; /* of the sandbox whose state it is; that may be gone */
         char parent_id[COP_STORE_ID_MAX];  /* "" = a root */
         char kind[COP_STORE_STATE_MAX];    /* "memory", "files" */
-        char reason[COP_STORE_STATE_MAX];  /* "snapshot", "checkpoint", "suspend", "fork" */
+        char reason[COP_STORE_STATE_MAX];  /* "snapshot", "checkpoint", "suspend", "fork", "golden" */
         char image_id[COP_STORE_ID_MAX];
         char cell_id[COP_STORE_ID_MAX]; /* the last cell that had ended; "" = none */
         int64_t seq;                    /* given by the store */
@@ -160,7 +165,7 @@ int cop_store_node_list(struct cop_store *s, const struct cop_node_filter *f, st
                         struct cop_error *err);
 int cop_store_node_set_layers(struct cop_store *s, const char *id, const char *layers, struct cop_error *err);
 int cop_store_node_set_name(struct cop_store *s, const char *id, const char *name, struct cop_error *err);
-/* 1 when a sandbox that has not ended has it as head, layer or to redo, or another node as a layer.  (A parent is no need: images
+/* 1 when a sandbox that has not ended has it as head, layer or to redo, another node as a layer, or an image as its golden one.  (A parent is no need: images
  * and layers of nodes hold links of their own.) */
 int cop_store_node_in_use(struct cop_store *s, const char *id, struct cop_error *err);
 /* Its children become those of its parent. */

@@ -211,6 +211,49 @@ TEST(an_image_gives_its_name_to_the_next)
         cop_store_close(s);
 }
 
+static void add_node(struct cop_store *s, const char *id, const char *image)
+{
+        struct cop_node_row row = {.sandbox_id = "sb_gone", .kind = "memory", .reason = "golden", .spec = (char *)"{}"};
+        struct cop_error err;
+        char layers[64];
+
+        snprintf(row.id, sizeof(row.id), "%s", id);
+        snprintf(row.image_id, sizeof(row.image_id), "%s", image);
+        snprintf(layers, sizeof(layers), "[\"%s\"]", id);
+        row.layers = layers;
+        ASSERT_OK(cop_store_node_insert(s, &row, &err), &err);
+}
+
+TEST(an_image_needs_its_golden_node_but_is_not_needed_by_it)
+{
+        struct cop_store *s = open_store();
+        struct cop_image_row a = {.id = "im_a", .name = (char *)"ci", .path = (char *)"/a", .created_at = 1};
+        _cleanup_(cop_image_row_freep) struct cop_image_row *got = NULL;
+        struct cop_error err;
+        char ids[40];
+        unsigned users;
+
+        ASSERT_OK(cop_store_image_insert(s, &a, &err), &err);
+        add_node(s, "nd_0000000001", "im_a");
+        add_node(s, "nd_0000000002", "im_a");
+        ASSERT_EQ(cop_store_node_in_use(s, "nd_0000000001", &err), 0);
+        snprintf(a.golden_node, sizeof(a.golden_node), "nd_0000000001");
+        a.golden = (char *)"{\"code\": \"1\"}";
+        ASSERT_OK(cop_store_image_set_golden(s, &a, &err), &err);
+        ASSERT_EQ(cop_store_node_in_use(s, "nd_0000000001", &err), 1);
+        ASSERT_EQ(cop_store_node_in_use(s, "nd_0000000002", &err), 0);
+        ASSERT_OK(cop_store_image_users(s, "im_a", ids, sizeof(ids), &users, &err), &err);
+        ASSERT_EQ(users, 1);
+        ASSERT_STR(ids, "nd_0000000002");
+        ASSERT_OK(cop_store_image_get(s, "ci", &got, &err), &err);
+        ASSERT_STR(got->golden_node, "nd_0000000001");
+        ASSERT_STR(got->golden, "{\"code\": \"1\"}");
+        ASSERT_OK(cop_store_image_delete(s, "im_a", &err), &err);
+        ASSERT_EQ(cop_store_node_in_use(s, "nd_0000000001", &err), 0);
+        ASSERT_CODE(cop_store_image_set_golden(s, &a, &err), &err, COP_ERR_image_not_found);
+        cop_store_close(s);
+}
+
 TEST(contexts_belong_to_a_sandbox)
 {
         struct cop_store *s = open_store();
