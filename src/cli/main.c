@@ -44,6 +44,7 @@ const struct cop_verb *const cop_verbs[] = {
         &cop_verb_image_ls,
         &cop_verb_image_show,
         &cop_verb_image_rm,
+        &cop_verb_image_warm,
         &cop_verb_token_new,
         &cop_verb_token_ls,
         &cop_verb_token_rm,

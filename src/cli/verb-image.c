@@ -7,13 +7,15 @@
 #include "base/json.h"
 #include "base/parse.h"
 #include "cli.h"
+#include "input.h"
 #include "params.h"
 #include "print.h"
 #include "verbs.h"
 
 static struct {
-        const char *name, *mirror;
-        bool force, json, quiet;
+        const char *name, *mirror, *code, *file;
+        usec_t timeout;
+        bool force, json, quiet, remove;
 } opt;
 
 #define OPTION_NAME                                                                    \
@@ -149,11 +151,50 @@ static int import(struct cop_cli *cli, size_t argc, char **argv)
         return make(cli, "/api/images/import", body);
 }
 
+/* -- golden states --------------------------------------------------------------------------------------------------- */
+
+#define CODE_MAX (16u << 20) /* the daemon has its own, smaller limit and says so */
+
+static const struct cop_option warm_options[] = {
+        {"run", 'r', COP_OPTION_STRING, &opt.code, "CODE",
+         "what to run instead of importing numpy, pandas, matplotlib"},
+        {"file", 'f', COP_OPTION_STRING, &opt.file, "FILE", "read the code from a file, - for standard input"},
+        {"timeout", 't', COP_OPTION_DURATION, &opt.timeout, "TIME", "limit of the code (5m)"},
+        {"remove", 0, COP_OPTION_FLAG, &opt.remove, NULL, "forget the golden state: new sandboxes boot again"},
+        OPTION_QUIET,
+        COP_OPTION_JSON(&opt.json),
+        {0},
+};
+
+static int warm(struct cop_cli *cli, size_t argc, char **argv)
+{
+        _cleanup_free_ char *path = cop_cli_path("/api/images/%s/warm", argv[0]);
+        _cleanup_buf_ struct cop_buf code = COP_BUF(CODE_MAX);
+        _cleanup_json_ json_t *body = json_object();
+
+        if (opt.code && opt.file)
+                return cop_cli_usage(cli, "give the code either with --run or with -f, not both");
+        if (opt.remove && (opt.code || opt.file))
+                return cop_cli_usage(cli, "--remove takes no code");
+        if (opt.remove) {
+                if (!cop_cli_connect(cli))
+                        return COP_EXIT_NO_DAEMON;
+                return path && cop_cli_call(cli, "DELETE", path, NULL, NULL) ? COP_EXIT_OK : COP_EXIT_ERROR;
+        }
+        if (opt.file && cop_input_read(opt.file, &code, &cli->err) < 0)
+                return cop_cli_usage(cli, "%s", cli->err.message);
+        cop_param_str(body, "code", opt.code);
+        if (opt.file)
+                json_object_set_new(body, "code", cop_json_foreign_string(code.data ? code.data : "", code.len));
+        cop_param_seconds(body, "timeout", opt.timeout);
+        return make(cli, path, body);
+}
+
 /* -- looking -------------------------------------------------------------------------------------------------------- */
 
 static int list(struct cop_cli *cli, size_t argc, char **argv)
 {
-        static const char *const headings[] = {"ID", "NAME", "SIZE", "OS", "SANDBOXES", "AGE"};
+        static const char *const headings[] = {"ID", "NAME", "SIZE", "OS", "SANDBOXES", "GOLDEN", "AGE"};
         _cleanup_json_ json_t *reply = NULL;
         json_t *images, *image;
         size_t i;
@@ -169,8 +210,10 @@ static int list(struct cop_cli *cli, size_t argc, char **argv)
         }
         struct cop_table *t = cop_table_new(ELEMENTSOF(headings), headings);
         json_array_foreach (images, i, image) {
-                char size[COP_SIZE_MAX], age[24], used[24], os_text[96];
-                json_t *os = json_object_get(image, "os");
+                char size[COP_SIZE_MAX], memory[COP_SIZE_MAX] = "-", age[24], used[24], os_text[96];
+                json_t *os = json_object_get(image, "os"), *golden = json_object_get(image, "golden");
+                if (json_is_object(golden))
+                        cop_format_size((uint64_t)json_integer_value(json_object_get(golden, "memory_bytes")), memory);
                 snprintf(used, sizeof(used), "%lld",
                          (long long)json_integer_value(json_object_get(image, "sandboxes")));
                 snprintf(os_text, sizeof(os_text), "%.40s %.40s", cop_member(os, "id", ""),
@@ -181,6 +224,7 @@ static int list(struct cop_cli *cli, size_t argc, char **argv)
                         cop_format_size((uint64_t)json_integer_value(json_object_get(image, "size_bytes")), size),
                         os_text,
                         used,
+                        memory,
                         cop_age(cop_member(image, "created_at", NULL), age, sizeof(age))};
                 cop_table_add(t, cells);
         }
@@ -265,4 +309,27 @@ const struct cop_verb cop_verb_image_rm = {
         .args_min = 1,
         .args_max = 100,
         .run = remove_some,
+};
+const struct cop_verb cop_verb_image_warm = {
+        .name = "image warm",
+        .args = "IMAGE",
+        .summary = "make the golden state of an image, which its new sandboxes begin with",
+        .notes = "A kernel is started and the code is run once; from then on every new sandbox of the image has both "
+                 "in its "
+                 "memory already.\n"
+                 "What the code leaves behind, names and files, is in each of them. A sandbox boots as before with "
+                 "--cold or "
+                 "--no-kernel,\n"
+                 "with another --nofile, with less --memory than the state has, with variables in --env that programs "
+                 "read "
+                 "when they start\n"
+                 "(PYTHON…, LD_…, LC_…, LANG, TZ, HOME, OMP_…, MPL… and the like), and on another CPU or kernel.",
+        .examples = "coppice image warm code-interpreter\n"
+                    "coppice image warm code-interpreter --run 'import pandas, sklearn'\n"
+                    "coppice image warm lab -f setup.py --timeout 10m\n"
+                    "coppice image warm --remove lab",
+        .options = warm_options,
+        .args_min = 1,
+        .args_max = 1,
+        .run = warm,
 };

@@ -16,7 +16,7 @@ static struct {
         const char *checkpoints;
         uint64_t memory, pids, nofile;
         const char *cpus;
-        bool no_kernel, json, persistent;
+        bool no_kernel, json, persistent, cold;
 } opt;
 
 static const struct cop_option options[] = {
@@ -37,6 +37,8 @@ static const struct cop_option options[] = {
         {"cpus", 'c', COP_OPTION_STRING, &opt.cpus, "N", "CPUs, also fractions (all)"},
         {"pids", 0, COP_OPTION_NUMBER, &opt.pids, "N", "limit of processes and threads (512)"},
         {"nofile", 0, COP_OPTION_NUMBER, &opt.nofile, "N", "limit of open files per process"},
+        {"cold", 0, COP_OPTION_FLAG, &opt.cold, NULL,
+         "boot, although the image has a golden state (coppice image warm)"},
         {"no-kernel", 0, COP_OPTION_FLAG, &opt.no_kernel, NULL, "do not start the Python kernel yet"},
         {"json", 0, COP_OPTION_FLAG, &opt.json, NULL, "print the whole sandbox, not just its id"},
         {0},
@@ -60,6 +62,8 @@ static json_t *make_body(struct cop_cli *cli)
         cop_param_u64(body, "nofile", opt.nofile);
         if (opt.no_kernel)
                 json_object_set_new(body, "start_kernel", json_false());
+        if (opt.cold)
+                json_object_set_new(body, "golden", json_false());
         _cleanup_json_ json_t *policy = json_object();
         cop_param_str(policy, "checkpoints", opt.checkpoints);
         cop_param_seconds(policy, "idle_seconds", opt.idle);

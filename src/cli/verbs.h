@@ -10,6 +10,6 @@ extern const struct cop_verb cop_verb_suspend, cop_verb_resume, cop_verb_snapsho
 extern const struct cop_verb cop_verb_context_ls, cop_verb_context_new, cop_verb_context_restart,
         cop_verb_context_interrupt, cop_verb_context_rm, cop_verb_interrupt;
 extern const struct cop_verb cop_verb_image_build, cop_verb_image_import, cop_verb_image_ls, cop_verb_image_show,
-        cop_verb_image_rm;
+        cop_verb_image_rm, cop_verb_image_warm;
 extern const struct cop_verb cop_verb_token_new, cop_verb_token_ls, cop_verb_token_rm;
 extern const struct cop_verb cop_verb_doctor, cop_verb_serve, cop_verb_version;

@@ -64,7 +64,7 @@ struct cop_context {
         json_t *state_lost;            /* owned: to be told by the next cell */
         struct cop_source *exit_timer; /* owned: exit() was called, the process must end soon */
         struct cop_op *remove_op;
-        bool removing, reseeded;
+        bool removing, prepared;
         bool exiting; /* the code called exit(): the process is about to end */
 };
 

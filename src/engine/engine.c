@@ -150,6 +150,7 @@ struct cop_engine *cop_engine_free(struct cop_engine *e)
         cop_error_set(&err, ESHUTDOWN, COP_ERR_unavailable, "the daemon is stopping");
         while (e->ops)
                 cop_op_done(e->ops, NULL, &err);
+        cop_golden_drop(e); /* their steps were operations */
         cop_source_free(e->ttl_timer);
         cop_source_free(e->purge_timer);
         cop_flattenings_drop(e);

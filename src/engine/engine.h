@@ -62,6 +62,7 @@ struct cop_sandbox_params {
         bool start_kernel;
         bool inherit_env; /* with node: its sandbox's environment, and its contexts' */
         bool no_reseed;   /* with node: Python's and numpy's generators go on as they were */
+        bool cold;        /* boots although its image has a golden state */
 };
 void cop_sandbox_create(struct cop_engine *e, const struct cop_sandbox_params *p, struct cop_op_to to,
                         struct cop_op **ret_op);
@@ -228,6 +229,19 @@ void cop_image_import(struct cop_engine *e, const char *source, const char *name
 void cop_image_list(struct cop_engine *e, struct cop_op_to to);
 void cop_image_get(struct cop_engine *e, const char *ref, struct cop_op_to to);
 void cop_image_remove(struct cop_engine *e, const char *ref, struct cop_op_to to, struct cop_op **ret_op);
+
+/* Golden states: golden.c.  code NULL = imports numpy, pandas and matplotlib.pyplot where they exist. */
+struct cop_warm_params {
+        const char *code; /* UTF-8 without NUL, at most COP_WARM_CODE_MAX */
+        size_t code_len;
+        usec_t timeout; /* of the code; 0 = 300 s */
+};
+#define COP_WARM_CODE_MAX (64u << 10)
+/* Replaces the one there is.  done: Image.  Cancelled, it leaves things as they were. */
+void cop_image_warm(struct cop_engine *e, const char *ref, const struct cop_warm_params *p, struct cop_op_to to,
+                    struct cop_op **ret_op);
+/* Sandboxes made from it are not touched; node_not_found when there is none. */
+void cop_image_cool(struct cop_engine *e, const char *ref, struct cop_op_to to);
 
 /* -- tokens, daemon: engine.c --------------------------------------------------------------------------------------- */
 

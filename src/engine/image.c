@@ -8,6 +8,7 @@
 
 #include "base/fs.h"
 #include "base/parse.h"
+#include "engine/node.h"
 
 #define IMAGE_JSON_MAX (16u << 20)
 #define SANDBOX_IDS 65536
@@ -32,6 +33,7 @@ json_t *cop_image_view(struct cop_engine *e, const struct cop_image_row *row, bo
                           "created_at", cop_rfc3339(row->created_at, stamp), "sandboxes", (int)users);
         if (!view)
                 return NULL;
+        json_object_set_new(view, "golden", cop_golden_view(e, row));
         for (size_t i = 0; i < ELEMENTSOF(fields); i++) {
                 json_t *value = json_object_get(info, fields[i]);
                 json_object_set(view, fields[i], value ? value : json_null());
@@ -181,8 +183,11 @@ int cop_image_lookup(struct cop_engine *e, const char *ref, struct cop_image_row
 static void delete_image(struct cop_engine *e, const struct cop_image_row *row)
 {
         /* The row first: an image that is listed can be used. */
-        if (cop_store_image_delete(e->store, row->id, NULL) == 0)
-                cop_trash_add(e, row->path);
+        if (cop_store_image_delete(e->store, row->id, NULL) < 0)
+                return;
+        cop_trash_add(e, row->path);
+        if (row->golden_node[0])
+                cop_node_release(e, row->golden_node);
 }
 
 void cop_image_release(struct cop_engine *e, const char *image_id)

@@ -63,6 +63,11 @@ struct cop_checkpointing {
         char restore[COP_ID_MAX]; /* on_timeout restore: the node to go back to */
 };
 
+/* A kernel that was thawed in another sandbox than the one it was started in (kernel.c). */
+#define COP_PREPARE_SEED (1u << 0)  /* random numbers of its own */
+#define COP_PREPARE_ENV (1u << 1)   /* the sandbox's environment */
+#define COP_PREPARE_LIMIT (1u << 2) /* the sandbox's memory limit */
+
 /* Someone waits for a sandbox to be usable (engine.c: cop_sandbox_when_running). */
 struct cop_sandbox_waiter;
 
@@ -93,7 +98,7 @@ struct cop_sandbox {
         struct cop_making *makings; /* owned list: nodes being made, one after the other (node.c) */
         bool held;                  /* cells wait: the state for a node has not been taken yet */
         bool thawing;               /* it runs from a node, and nobody has used it yet: it may fall asleep again */
-        bool reseed;                /* it is a fork: its contexts get random numbers of their own */
+        unsigned prepare;           /* COP_PREPARE_*: what its thawed kernels do before their first cell */
         struct cop_sandbox_start
                 *start; /* owned: while it is being created (sandbox-start.c) or taken over (adopt.c) */
         struct cop_sandbox_sleep *sleep; /* owned: a suspend, resume or goto under way (sleep.c) */
@@ -112,6 +117,7 @@ struct cop_engine {
         struct cop_trash *trash;                         /* owned (trash.c) */
         struct cop_image_job *image_jobs;                /* owned list (image.c): builds and imports under way */
         struct cop_flattening *flattenings;              /* owned list (flatten.c): the first is under way */
+        struct cop_warming *warmings;                    /* owned list (golden.c): golden states being made */
         struct cop_adoption *adoptions; /* owned list (adopt.c): keepers without a row that are being stopped */
         char boot_id[40];               /* of the host */
         uint64_t op_serial;

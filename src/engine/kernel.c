@@ -21,11 +21,13 @@
 #include "base/id.h"
 #include "base/utf8.h"
 #include "engine/context.h"
+#include "engine/sandbox.h"
 #include "jupyter/connection.h"
 
 #define KEEPER_DEADLINE (30 * USEC_PER_SEC)
 #define KERNEL_READY_MAX (60 * USEC_PER_SEC)
 #define KERNEL_LOG_MAX (1u << 20)
+#define PREPARE_MAX (1u << 20)
 #define DATA_SLACK (256ULL << 20) /* RLIMIT_DATA over the memory limit: thread stacks, never touched arenas */
 
 static void on_kernel_ready(struct cop_kernel *k, const struct cop_kernel_info *info, void *userdata);
@@ -150,14 +152,13 @@ static void on_exec_reply(struct cop_msg *reply, const struct cop_error *err, vo
         }
 }
 
-static void add_limits(struct cop_context *c, struct cop_msg *m)
+/* A clean MemoryError keeps the session; the cgroup's OOM killer ends it (notes/jupyter.md case 11). 0 = no limit. */
+static uint64_t data_limit(const struct cop_context *c)
 {
-        _cleanup_json_ json_t *limits = c->sandbox->row->limits ? json_loads(c->sandbox->row->limits, 0, NULL) : NULL;
-        json_int_t memory = json_integer_value(json_object_get(limits, "memory_bytes"));
+        struct cop_sandbox_limits limits;
 
-        /* A clean MemoryError keeps the session; the cgroup's OOM killer ends it (notes/jupyter.md case 11). */
-        if (memory > 0)
-                cop_msg_add_u64(m, COP_TAG_RLIMIT_DATA, (uint64_t)memory + DATA_SLACK);
+        cop_limits_from_json(c->sandbox->row->limits, &limits);
+        return limits.memory > 0 ? limits.memory + DATA_SLACK : 0;
 }
 
 static void exec_kernel(struct cop_context *c)
@@ -187,7 +188,8 @@ static void exec_kernel(struct cop_context *c)
         cop_msg_add_str(&m, COP_TAG_CWD, c->row->cwd);
         cop_msg_add_u64(&m, COP_TAG_FLAGS, COP_EXEC_KERNEL);
         cop_msg_add_u64(&m, COP_TAG_LOG_MAX, KERNEL_LOG_MAX);
-        add_limits(c, &m);
+        if (data_limit(c) > 0)
+                cop_msg_add_u64(&m, COP_TAG_RLIMIT_DATA, data_limit(c));
         cop_launch_done(&launch);
         c->call = cop_keeper_call(keeper_of(c), &m, KEEPER_DEADLINE, on_exec_reply, c);
 }
@@ -276,37 +278,67 @@ void cop_context_adopt_kernel(struct cop_context *c)
         }
 }
 
-/* -- forks ------------------------------------------------------------------------------------------------------------------------- */
+/* -- kernels that were started elsewhere ---------------------------------------------------------------------------------------- */
 
-/* What was loaded goes on with numbers of its own; leaves no name, no history and no count behind. */
-static const char reseed_code[] = "(lambda m: [m[n].seed() for n in ('random', 'numpy.random') if n in m and "
-                                  "hasattr(m[n], 'seed')])(__import__('sys').modules)";
+/* Each line leaves no name, no history and no count behind.  What was loaded goes on with random numbers of its own. */
+static const char seed_line[] = "(lambda m: [m[n].seed() for n in ('random', 'numpy.random') if n in m and "
+                                "hasattr(m[n], 'seed')])(__import__('sys').modules)\n";
+static const char limit_line[] = "(lambda r: r.setrlimit(r.RLIMIT_DATA, (%llu, r.getrlimit(r.RLIMIT_DATA)[1])))"
+                                 "(__import__('resource'))\n";
+static const char env_line[] = "__import__('os').environ.update(__import__('json').loads(%s))\n";
 
-static void on_reseed_output(struct cop_execution *x, const struct cop_output *o, void *userdata)
+/* As a literal of Python: what is ASCII and without halves of surrogate pairs means the same there as in JSON. */
+static char *env_literal(const struct cop_sandbox *sb)
+{
+        _cleanup_json_ json_t *env = sb->row->env ? json_loads(sb->row->env, 0, NULL) : NULL;
+        _cleanup_free_ char *text = json_object_size(env) > 0 ? json_dumps(env, JSON_ENSURE_ASCII) : NULL;
+        _cleanup_json_ json_t *string = text ? json_string(text) : NULL;
+
+        return string ? json_dumps(string, JSON_ENCODE_ANY | JSON_ENSURE_ASCII) : NULL;
+}
+
+/* What a line may fail at must not keep the ones behind it from running, so the surest come first. */
+static void add_prepare_code(const struct cop_context *c, struct cop_buf *code)
+{
+        unsigned what = c->sandbox->prepare;
+        _cleanup_free_ char *env = what & COP_PREPARE_ENV ? env_literal(c->sandbox) : NULL;
+
+        if (env)
+                cop_buf_addf(code, env_line, env);
+        if (what & COP_PREPARE_SEED)
+                cop_buf_adds(code, seed_line);
+        if (what & COP_PREPARE_LIMIT && data_limit(c) > 0)
+                cop_buf_addf(code, limit_line, (unsigned long long)data_limit(c));
+}
+
+static void on_prepare_output(struct cop_execution *x, const struct cop_output *o, void *userdata)
 {
 }
 
-static void on_reseeded(struct cop_execution *x, const struct cop_execution_result *result, void *userdata)
+static void on_prepared(struct cop_execution *x, const struct cop_execution_result *result, void *userdata)
 {
         struct cop_context *c = userdata;
 
         c->prepare = NULL;
         if (result->status != COP_EXECUTION_OK)
-                cop_log_debug("random numbers of %s/%s go on as in its source", c->sandbox->id, c->row->id);
+                cop_log_warning("kernel of %s/%s has the environment, random numbers or limits of its source: %s",
+                                c->sandbox->id, c->row->id, result->evalue ? result->evalue : "no answer");
         cop_context_run_next(c);
 }
 
 /* True when its first cell has to wait for it. */
-static bool reseed(struct cop_context *c)
+static bool prepare(struct cop_context *c)
 {
-        static const struct cop_execution_events events = {.output = on_reseed_output, .done = on_reseeded};
+        static const struct cop_execution_events events = {.output = on_prepare_output, .done = on_prepared};
         const struct cop_execute_options options = {.silent = true, .no_history = true};
+        _cleanup_buf_ struct cop_buf code = COP_BUF(PREPARE_MAX);
 
-        if (!c->sandbox->reseed || c->reseeded || !c->row->language || strcmp(c->row->language, "python") != 0)
+        if (!c->sandbox->prepare || c->prepared || !c->row->language || strcmp(c->row->language, "python") != 0)
                 return false;
-        c->reseeded = true;
-        return cop_kernel_execute(c->kernel, reseed_code, strlen(reseed_code), &options, &events, c, &c->prepare,
-                                  NULL) == 0;
+        c->prepared = true;
+        add_prepare_code(c, &code);
+        return code.len > 0 &&
+               cop_kernel_execute(c->kernel, code.data, code.len, &options, &events, c, &c->prepare, NULL) == 0;
 }
 
 /* -- events of the client ------------------------------------------------------------------------------------------------------ */
@@ -327,7 +359,7 @@ static void on_kernel_ready(struct cop_kernel *k, const struct cop_kernel_info *
         cop_context_answer_waiting(c, NULL);
         if (c->running)
                 cop_cell_resume(c->running);
-        else if (!reseed(c))
+        else if (!prepare(c))
                 cop_context_run_next(c);
 }
 

@@ -149,7 +149,12 @@ void cop_node_remove(struct cop_engine *e, const char *ref, struct cop_op_to to)
         int r = cop_store_node_get(e->store, ref, &row, &err);
         if (r == 0)
                 r = cop_store_node_in_use(e->store, row->id, &err);
-        if (r > 0) /* what stands on it keeps it; it is no snapshot of anybody's any more */
+        if (r > 0 && strcmp(row->reason, "golden") == 0)
+                r = cop_error_set(&err, EBUSY, COP_ERR_in_use,
+                                  "node %s is the golden state of an image, or sandboxes were made from it; `coppice "
+                                  "image warm --remove` takes it away from the image",
+                                  row->id);
+        else if (r > 0) /* what stands on it keeps it; it is no snapshot of anybody's any more */
                 r = cop_store_node_set_name(e->store, row->id, NULL, &err);
         else if (r == 0 && (r = cop_store_node_delete(e->store, row->id, &err)) == 0) {
                 _cleanup_(cop_node_row_freep) struct cop_node_row *parent = NULL;

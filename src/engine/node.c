@@ -13,7 +13,7 @@
 
 #define FREEZE_DEADLINE (600 * USEC_PER_SEC) /* gigabytes to a slow disk */
 
-static const char *const reasons[] = {"snapshot", "checkpoint", "suspend", "fork"};
+static const char *const reasons[] = {"snapshot", "checkpoint", "suspend", "fork", "golden"};
 
 /* -- what a node remembers of the sandbox --------------------------------------------------------------------------------------- */
 
@@ -78,16 +78,37 @@ static struct cop_context_row *context_row(struct cop_sandbox *sb, json_t *spec)
         return row;
 }
 
-static int replace_contexts(struct cop_sandbox *sb, json_t *contexts, bool env, struct cop_error *err)
+int cop_node_forget_contexts(struct cop_sandbox *sb, struct cop_error *err)
 {
-        _cleanup_(cop_context_rows_freep) struct cop_context_row **old = NULL;
+        _cleanup_(cop_context_rows_freep) struct cop_context_row **rows = NULL;
+
+        sb->row->generation = 0;
+        int r = cop_store_context_list(sb->engine->store, sb->id, &rows, err);
+        for (struct cop_context_row **row = rows; r == 0 && row && *row; row++)
+                r = cop_store_context_delete(sb->engine->store, sb->id, (*row)->id, err);
+        return r == 0 ? cop_store_sandbox_set_generation(sb->engine->store, sb->id, 0, err) : r;
+}
+
+unsigned cop_node_prepare(const struct cop_node_row *node)
+{
+        /* A fork goes on in the environment of its source; a golden state has none worth keeping. */
+        bool golden = strcmp(node->reason, reasons[COP_NODE_GOLDEN]) == 0;
+
+        return COP_PREPARE_SEED | COP_PREPARE_LIMIT | (golden ? COP_PREPARE_ENV : 0);
+}
+
+static int replace_contexts(struct cop_sandbox *sb, json_t *contexts, uint64_t generation, bool env,
+                            struct cop_error *err)
+{
         struct cop_store *store = sb->engine->store;
         json_t *spec;
         size_t i;
 
-        int r = cop_store_context_list(store, sb->id, &old, err);
-        for (struct cop_context_row **row = old; r == 0 && row && *row; row++)
-                r = cop_store_context_delete(store, sb->id, (*row)->id, err);
+        int r = cop_node_forget_contexts(sb, err);
+        if (r == 0) {
+                sb->row->generation = generation;
+                r = cop_store_sandbox_set_generation(store, sb->id, generation, err);
+        }
         json_array_foreach (contexts, i, spec) {
                 _cleanup_(cop_context_row_freep) struct cop_context_row *row = context_row(sb, spec);
                 if (row && !env)
@@ -108,11 +129,11 @@ int cop_node_restore_contexts(struct cop_sandbox *sb, const struct cop_node_row 
         if (!spec)
                 return cop_error_set(err, EIO, COP_ERR_image_damaged, "what node %s says of its contexts is unreadable",
                                      node->id);
-        sb->row->generation = (uint64_t)json_integer_value(json_object_get(spec, "generation"));
+        uint64_t generation = (uint64_t)json_integer_value(json_object_get(spec, "generation"));
         int r = cop_store_begin(store, err);
         if (r < 0)
                 return r;
-        r = replace_contexts(sb, json_object_get(spec, "contexts"), env, err);
+        r = replace_contexts(sb, json_object_get(spec, "contexts"), generation, env, err);
         if (r < 0) {
                 cop_store_rollback(store);
                 return r;
@@ -346,7 +367,8 @@ static void complete_row(struct cop_sandbox *sb, struct cop_making *m)
         bool new_cell;
 
         memcpy(row->parent_id, sb->row->node_id, sizeof(row->parent_id));
-        cop_node_current_cell(sb, row->cell_id, &new_cell);
+        if (strcmp(row->reason, reasons[COP_NODE_GOLDEN]) != 0) /* what was run there is of no sandbox's history */
+                cop_node_current_cell(sb, row->cell_id, &new_cell);
         row->layers = node_layers(sb, row->id);
         if (!m->end) {
                 free(row->spec);

@@ -7,7 +7,8 @@
  *      N2  a folder below nodes/ without a row belongs to nobody: the next start of a daemon deletes it, unless a sandbox names it
  *          as pending_node
  *      N3  layers and memory of a node are never changed; what is no longer needed is deleted whole
- *      N4  a node is deleted only when no sandbox that has not ended (head, layers, redo) and no other node (layers) needs it
+ *      N4  a node is deleted only when no sandbox that has not ended (head, layers, redo), no other node (layers) and no image (golden)
+ *          needs it
  *      N5  a sandbox that is suspended has node_id set to a node of its own, and pending_node empty
  */
 #pragma once
@@ -20,6 +21,7 @@ enum cop_node_reason {
         COP_NODE_CHECKPOINT,
         COP_NODE_SUSPEND,
         COP_NODE_FORK,
+        COP_NODE_GOLDEN,
 };
 
 struct cop_node_params {
@@ -48,6 +50,9 @@ void cop_node_current_cell(struct cop_sandbox *sb, char ret[static COP_STORE_ID_
 void cop_node_note_travel(struct cop_sandbox *sb); /* it goes back now */
 /* What a node's spec says of contexts becomes rows of this sandbox, in place of what it has; env: their environments too. */
 int cop_node_restore_contexts(struct cop_sandbox *sb, const struct cop_node_row *node, bool env, struct cop_error *err);
+int cop_node_forget_contexts(struct cop_sandbox *sb, struct cop_error *err); /* their rows */
+/* COP_PREPARE_*: what kernels thawed from it need in another sandbox. */
+unsigned cop_node_prepare(const struct cop_node_row *node);
 json_t *cop_node_view(const struct cop_node_row *row);
 /* Deletes the node when nothing needs it and nobody named it, and then those of its ancestors that only served it. */
 void cop_node_release(struct cop_engine *e, const char *id);

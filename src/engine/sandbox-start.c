@@ -34,7 +34,9 @@ struct cop_sandbox_start {
         struct cop_op *op;
         usec_t begun; /* CLOCK_MONOTONIC */
         bool start_kernel;
-        char *thaw_node; /* owned: made from this node, memory included; NULL = an init of its own */
+        char *thaw_node;        /* owned: made from this node, memory included; NULL = an init of its own */
+        bool golden;            /* nobody asked for that node: it boots when it cannot be thawed */
+        const char *not_golden; /* a literal: the parameter because of which it is not */
 };
 
 /* -- parameters -> row --------------------------------------------------------------------------------------------- */
@@ -276,9 +278,56 @@ void cop_sandbox_start_abort(struct cop_sandbox *sb, const struct cop_error *err
         start_free(start);
 }
 
+static void on_started(struct cop_msg *reply, const struct cop_error *err, void *userdata);
+
 static void answer_created(struct cop_sandbox *sb, const struct cop_error *err, void *userdata)
 {
         cop_op_done(userdata, sb ? cop_sandbox_view(sb) : NULL, err);
+}
+
+/* Folders, keeper, START; on_started goes on. */
+static int start_processes(struct cop_sandbox *sb, struct cop_error *err)
+{
+        const char *node = sb->start->thaw_node;
+        int r = cop_sandbox_make_folders(sb, err);
+
+        if (r == 0)
+                r = cop_sandbox_start_keeper(sb, err);
+        return r < 0 ? r : cop_sandbox_send_start(sb, node, node ? COP_THAW_FORK : 0, on_started, sb, err);
+}
+
+/* The image's golden state cannot be thawed: as if there were none. */
+static int boot_instead(struct cop_sandbox *sb, const struct cop_error *why, struct cop_error *err)
+{
+        struct cop_sandbox_row *row = sb->row;
+        _cleanup_json_ json_t *detail = json_pack("{s:s, s:s, s:s}", "node_id", row->node_id, "code",
+                                                  cop_err_code_name(why->code), "message", why->message);
+
+        cop_log_warning("golden state of image %s: %s", row->image_id, why->message);
+        cop_engine_event(sb->engine, "golden.failed", sb->id, detail);
+        cop_keeper_kill(sb->keeper);
+        sb->keeper = cop_keeper_free(sb->keeper);
+        cop_sandbox_discard_folders(sb);
+        sb->start->thaw_node = (free(sb->start->thaw_node), NULL);
+        sb->start->golden = false;
+        sb->prepare = 0;
+        row->node_id[0] = row->origin_node[0] = '\0';
+        row->layers = (free(row->layers), NULL);
+        int r = cop_node_forget_contexts(sb, err);
+        if (r == 0)
+                r = cop_store_sandbox_set_node(sb->engine->store, row, err);
+        return r < 0 ? r : start_processes(sb, err);
+}
+
+/* Where it came from, for those who wonder why it was slow. */
+static void tell_started(struct cop_sandbox *sb)
+{
+        const struct cop_sandbox_start *start = sb->start;
+        _cleanup_json_ json_t *detail = start->golden       ? json_pack("{s:s}", "golden_node", start->thaw_node)
+                                        : start->not_golden ? json_pack("{s:s}", "not_golden", start->not_golden)
+                                                            : NULL;
+
+        cop_engine_event(sb->engine, "sandbox.started", sb->id, detail);
 }
 
 static void on_started(struct cop_msg *reply, const struct cop_error *err, void *userdata)
@@ -288,6 +337,11 @@ static void on_started(struct cop_msg *reply, const struct cop_error *err, void 
 
         if (sb->state != COP_SANDBOX_STARTING)
                 return; /* removed meanwhile */
+        if (err && sb->start->golden) {
+                if (boot_instead(sb, err, &error) < 0)
+                        fail(sb, &error);
+                return;
+        }
         if (err) {
                 fail(sb, err);
                 return;
@@ -300,9 +354,9 @@ static void on_started(struct cop_msg *reply, const struct cop_error *err, void 
                 return;
         }
         snprintf(sb->row->state, sizeof(sb->row->state), "running");
-        struct cop_sandbox_start *start = TAKE_PTR(sb->start);
         cop_sandbox_write_generation(sb);
-        cop_engine_event(sb->engine, "sandbox.started", sb->id, NULL);
+        tell_started(sb);
+        struct cop_sandbox_start *start = TAKE_PTR(sb->start);
         if (start->thaw_node) { /* its kernels run already: they are connected as after a daemon's restart */
                 cop_sandbox_when_running(sb->engine, sb->id, answer_created, start->op);
                 start_free(start);
@@ -432,18 +486,50 @@ static void on_cancel(void *data)
         cop_sandbox_end(sb, "removed", NULL);
 }
 
+/* Its head is the node: what it saves later is told against that. */
+static int set_golden(const struct cop_node_row *node, struct cop_sandbox_row *row, struct cop_error *err)
+{
+        memcpy(row->node_id, node->id, sizeof(row->node_id));
+        memcpy(row->origin_node, node->id, sizeof(row->origin_node));
+        row->layers = strdup(node->layers);
+        return row->layers ? 0 : cop_error_errno(err, ENOMEM, "sandbox");
+}
+
+/* What it starts as is in sb->start; node NULL = its image. */
+static int prepare_start(struct cop_sandbox *sb, const struct cop_sandbox_params *p, const struct cop_node_row *node,
+                         struct cop_error *err)
+{
+        int r = cop_sandbox_read_image(sb, err);
+
+        if (r < 0)
+                return r;
+        if (!(sb->start = calloc(1, sizeof(*sb->start))))
+                return cop_error_errno(err, ENOMEM, "sandbox");
+        sb->start->start_kernel = p->start_kernel;
+        if (!node || strcmp(node->kind, "memory") != 0)
+                return 0;
+        sb->start->thaw_node = strdup(node->id);
+        sb->start->golden = !p->node;
+        sb->prepare = cop_node_prepare(node) & ~(p->no_reseed ? COP_PREPARE_SEED : 0);
+        return sb->start->thaw_node ? cop_node_restore_contexts(sb, node, p->inherit_env, err)
+                                    : cop_error_errno(err, ENOMEM, "sandbox");
+}
+
 static int begin(struct cop_engine *e, const struct cop_sandbox_params *p, struct cop_sandbox **ret,
                  struct cop_error *err)
 {
         _cleanup_(cop_node_row_freep) struct cop_node_row *node = NULL;
         struct cop_sandbox_row *row = calloc(1, sizeof(*row));
         usec_t begun = cop_now(CLOCK_MONOTONIC);
+        const char *not_golden = NULL;
 
         int r = row ? 0 : cop_error_errno(err, ENOMEM, "sandbox");
         if (r == 0 && p->node)
                 r = cop_store_node_get(e->store, p->node, &node, err);
         if (r == 0)
                 r = fill_row(e, p, node, row, err);
+        if (r == 0 && !p->node && (node = cop_golden_for(e, p, row, &not_golden)))
+                r = set_golden(node, row, err);
         if (r == 0)
                 r = insert_row(e, row, err);
         if (r < 0) {
@@ -452,32 +538,18 @@ static int begin(struct cop_engine *e, const struct cop_sandbox_params *p, struc
         }
         char id[COP_ID_MAX];
         snprintf(id, sizeof(id), "%s", row->id);
-        struct cop_sandbox *sb;
+        struct cop_sandbox *sb = NULL;
         r = cop_sandbox_new(e, row, &sb, err);
+        if (r == 0)
+                r = prepare_start(sb, p, node, err);
         if (r < 0) {
-                cop_store_sandbox_delete(e->store, id, NULL);
-                return r;
-        }
-        r = cop_sandbox_read_image(sb, err);
-        if (r == 0 && !(sb->start = calloc(1, sizeof(*sb->start))))
-                r = cop_error_errno(err, ENOMEM, "sandbox");
-        if (r < 0) {
-                cop_sandbox_drop(sb);
-                cop_store_sandbox_delete(e->store, id, NULL);
-                return r;
-        }
-        if (node && strcmp(node->kind, "memory") == 0) {
-                sb->start->thaw_node = strdup(node->id);
-                sb->reseed = !p->no_reseed;
-                r = cop_node_restore_contexts(sb, node, p->inherit_env, err);
-                if (r < 0) {
+                if (sb)
                         cop_sandbox_drop(sb);
-                        cop_store_sandbox_delete(e->store, id, NULL);
-                        return r;
-                }
+                cop_store_sandbox_delete(e->store, id, NULL);
+                return r;
         }
         sb->start->begun = begun;
-        sb->start->start_kernel = p->start_kernel;
+        sb->start->not_golden = not_golden;
         *ret = sb;
         return 0;
 }
@@ -500,13 +572,7 @@ void cop_sandbox_create(struct cop_engine *e, const struct cop_sandbox_params *p
                 return;
         }
         cop_engine_event(e, "sandbox.created", sb->id, NULL);
-        int r = cop_sandbox_make_folders(sb, &err);
-        if (r == 0)
-                r = cop_sandbox_start_keeper(sb, &err);
-        if (r == 0)
-                r = cop_sandbox_send_start(sb, sb->start->thaw_node, sb->start->thaw_node ? COP_THAW_FORK : 0,
-                                           on_started, sb, &err);
-        if (r < 0)
+        if (start_processes(sb, &err) < 0)
                 fail(sb, &err);
         else if (ret_op)
                 *ret_op = sb->start->op;

@@ -1,6 +1,8 @@
 /* The API's Sandbox object. */
 #include "engine/sandbox.h"
 
+#include <string.h>
+
 static const char *state_name(const struct cop_sandbox *sb)
 {
         switch (sb->state) {
@@ -52,6 +54,8 @@ static json_t *origin_view(struct cop_engine *e, const char *id)
                 return json_pack("{s:s}", "node_id", id);
         json_t *v = json_pack("{s:s, s:s}", "node_id", id, "sandbox_id", node->sandbox_id);
         set_text(v, "snapshot", node->name);
+        if (strcmp(node->reason, "golden") == 0)
+                json_object_set_new(v, "golden", json_true());
         return v;
 }
 

@@ -128,6 +128,8 @@ void cop_sandbox_restore(struct cop_sandbox *sb, const char *node);
 /* The keeper was lost while it was being thawed: it sleeps again. */
 void cop_sandbox_thaw_failed(struct cop_sandbox *sb, const struct cop_error *err);
 
+/* Files and sockets of a sandbox that does not run: what it was is a node, or nothing. */
+void cop_sandbox_discard_folders(struct cop_sandbox *sb);
 void cop_sandbox_sleep_drop(struct cop_sandbox *sb);
 void cop_sandbox_sleep_abort(struct cop_sandbox *sb,
                              const struct cop_error *err); /* it ends: tells who waits for its sleep */
@@ -138,6 +140,15 @@ void cop_sandbox_sleep_abort(struct cop_sandbox *sb,
 void cop_sandbox_take_over(struct cop_sandbox *sb);
 int cop_engine_adopt(struct cop_engine *e, struct cop_error *err);
 void cop_engine_adopt_drop(struct cop_engine *e);
+
+/* -- golden.c ------------------------------------------------------------------------------------------------------ */
+
+/* The golden node that a new sandbox with these parameters (node NULL) and this row begins as.  NULL: it boots; *ret_why is the
+ * parameter that is against it (a literal), NULL when there is no golden state. */
+struct cop_node_row *cop_golden_for(struct cop_engine *e, const struct cop_sandbox_params *p,
+                                    const struct cop_sandbox_row *row, const char **ret_why);
+json_t *cop_golden_view(struct cop_engine *e, const struct cop_image_row *row); /* null when there is none */
+void cop_golden_drop(struct cop_engine *e);                                     /* at shutdown, after the operations */
 
 /* -- image.c ------------------------------------------------------------------------------------------------------- */
 

@@ -110,7 +110,7 @@ static void set_state(struct cop_sandbox *sb, enum cop_sandbox_state state, cons
                 cop_log_warning("sandbox %s: %s", sb->id, err.message);
 }
 
-static void discard_folders(struct cop_sandbox *sb)
+void cop_sandbox_discard_folders(struct cop_sandbox *sb)
 {
         static const char *const parts[] = {"fs", "run"};
         char path[4200];
@@ -250,13 +250,17 @@ static void boot_now(struct cop_sandbox *sb)
                 sb->sleep->cold = true;
                 snprintf(sb->resume_reason, sizeof(sb->resume_reason), "no_memory_snapshot");
         }
-        discard_folders(sb);
+        cop_sandbox_discard_folders(sb);
         if (r == 0)
                 r = cop_sandbox_make_folders(sb, &err);
         if (r == 0)
                 r = cop_sandbox_start_keeper(sb, &err);
+        /* Back at the state it was made from: as when it was made. */
+        bool foreign = r == 0 && strcmp(node->sandbox_id, sb->id) != 0;
+        sb->prepare = foreign && !sb->sleep->cold ? cop_node_prepare(node) : 0;
         if (r == 0)
-                r = cop_sandbox_send_start(sb, sb->sleep->cold ? NULL : sb->row->node_id, 0, on_booted, sb, &err);
+                r = cop_sandbox_send_start(sb, sb->sleep->cold ? NULL : sb->row->node_id, foreign ? COP_THAW_FORK : 0,
+                                           on_booted, sb, &err);
         if (r < 0)
                 asleep_again(sb, &err);
 }
@@ -422,7 +426,7 @@ static void on_frozen(struct cop_node_row *row, const struct cop_error *err, voi
         sb->keeper = cop_keeper_free(sb->keeper);
         sb->state = COP_SANDBOX_SUSPENDED;
         sb->held = false;
-        discard_folders(sb);
+        cop_sandbox_discard_folders(sb);
         cop_policy_changed(sb->engine);
         _cleanup_json_ json_t *detail =
                 json_pack("{s:s, s:f}", "node_id", row->id, "duration_ms", (double)row->duration / 1000);
@@ -535,7 +539,7 @@ static void adopted_asleep(struct cop_sandbox *sb)
         sb->row->pending_node[0] = '\0';
         if (cop_cgroup_cleanup(sb->id, 200, NULL) < 0)
                 cop_log_warning("processes of sandbox %s are left over from a daemon that died", sb->id);
-        discard_folders(sb);
+        cop_sandbox_discard_folders(sb);
         set_state(sb, COP_SANDBOX_SUSPENDED, "suspended");
         if (sb->waiters)
                 cop_sandbox_wake(sb);

@@ -65,7 +65,9 @@ static int restore_log(struct cop_keep *k, struct cop_command *c, const struct c
         if (c->forgotten)
                 return 0;
         snprintf(name, sizeof(name), "%s.log", c->key);
-        if (!fork)
+        if (fork) /* one of that name is left from before the sandbox went back to where it came from */
+                unlinkat(k->logs_fd, name, 0);
+        else
                 r = cop_logfile_reopen(k->logs_fd, name, s->log_size, s->log_room, s->log_dropped, s->log_mark, &c->log,
                                        err);
         if (r == -ENOENT)

@@ -11,8 +11,10 @@
 
 static int parse_params(json_t *body, struct cop_sandbox_params *p, struct cop_error *err)
 {
-        static const char *const fields[] = {"name", "image", "labels", "metadata",     "env",  "ttl_seconds", "memory",
-                                             "cpus", "pids",  "nofile", "start_kernel", "from", "policy",      NULL};
+        static const char *const fields[] = {"name",         "image",  "labels", "metadata", "env",
+                                             "ttl_seconds",  "memory", "cpus",   "pids",     "nofile",
+                                             "start_kernel", "from",   "policy", "golden",   NULL};
+        bool golden = true;
         int r;
 
         if ((r = cop_json_check_keys(body, fields, err)) < 0 ||
@@ -28,8 +30,10 @@ static int parse_params(json_t *body, struct cop_sandbox_params *p, struct cop_e
             (r = cop_field_unsigned(body, "pids", 8, 4194304, &p->pids, err)) < 0 ||
             (r = cop_field_unsigned(body, "nofile", 64, 1048576, &p->nofile, err)) < 0 ||
             (r = cop_json_get_object(body, "policy", &p->policy, err)) < 0 ||
-            (r = cop_json_get_bool(body, "start_kernel", &p->start_kernel, err)) < 0)
+            (r = cop_json_get_bool(body, "start_kernel", &p->start_kernel, err)) < 0 ||
+            (r = cop_json_get_bool(body, "golden", &golden, err)) < 0)
                 return r;
+        p->cold = !golden;
         if (p->node && p->image)
                 return cop_error_set(err, EINVAL, COP_ERR_bad_request,
                                      "field \"image\": not with \"from\": a snapshot has its own image");

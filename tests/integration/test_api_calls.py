@@ -10,7 +10,7 @@ from client import Api, ApiError
 # Takes minutes and a mirror: tests/image builds for real.
 NOT_HERE = {"POST /api/images/build"}
 # test_states.py and test_policies.py make these.
-STATES = ("/suspend", "/resume", "/snapshots", "/snapshots/{node}", "/snapshots/{node}/sandboxes", "/fork", "/undo", "/redo", "/goto", "/nodes")
+STATES = ("/suspend", "/resume", "/snapshots", "/snapshots/{node}", "/snapshots/{node}/sandboxes", "/fork", "/undo", "/redo", "/goto", "/nodes", "/warm")
 
 
 def raw(api, method, path, body=None, headers=None):
