@@ -10,14 +10,16 @@ static const struct cop_column columns[] = {
         C(outputs, TEXT),   C(record, TEXT),    C(execution_count, I64),
         C(generation, I64), C(created_at, I64), C(started_at, I64),
         C(ended_at, I64),   C(log_bytes, I64),  C(log_complete, BOOL),
+        C(parent_id, ID),   C(replay_of, ID),   C(pure, BOOL),
 };
 #undef C
 static const struct cop_table table = COP_TABLE(struct cop_cell_row, columns);
 
 #define C(field, kind) COP_COLUMN(struct cop_cell_filter, field, kind)
 static const struct cop_column filter_columns[] = {
-        C(sandbox_id, TEXT), C(context_id, TEXT), C(status, TEXT),       C(before_seq, I64), C(after_seq, I64),
-        C(limit, INT),       C(open, BOOL),       C(oldest_first, BOOL), C(code, BOOL),      C(outputs, BOOL),
+        C(sandbox_id, TEXT), C(context_id, TEXT), C(status, TEXT),    C(before_seq, I64),
+        C(after_seq, I64),   C(limit, INT),       C(open, BOOL),      C(oldest_first, BOOL),
+        C(code, BOOL),       C(outputs, BOOL),    C(originals, BOOL),
 };
 #undef C
 static const struct cop_table filter_table = COP_TABLE(struct cop_cell_filter, filter_columns);
@@ -28,10 +30,12 @@ int cop_store_cell_insert(struct cop_store *s, struct cop_cell_row *row, struct 
                 s,
                 "INSERT INTO cells(id, sandbox_id, context_id, status, execution_count, generation, created_at, "
                 "started_at,"
-                " ended_at, log_bytes, log_complete, msg_id, record, options, summary, code, outputs)"
+                " ended_at, log_bytes, log_complete, parent_id, replay_of, pure, msg_id, record, options, summary, "
+                "code, outputs)"
                 " VALUES(:id, :sandbox_id, :context_id, :status, :execution_count, :generation, :created_at, "
                 ":started_at,"
-                " :ended_at, :log_bytes, :log_complete, :msg_id, :record, :options, :summary, :code, :outputs)",
+                " :ended_at, :log_bytes, :log_complete, :parent_id, :replay_of, :pure, :msg_id, :record, :options, "
+                ":summary, :code, :outputs)",
                 &table, row, err);
 
         if (r < 0)
@@ -52,8 +56,8 @@ static int change(struct cop_store *s, const char *sql, const struct cop_cell_ro
 int cop_store_cell_start(struct cop_store *s, const struct cop_cell_row *row, struct cop_error *err)
 {
         return change(s,
-                      "UPDATE cells SET status = :status, msg_id = :msg_id, generation = :generation, started_at = "
-                      ":started_at WHERE id = :id",
+                      "UPDATE cells SET status = :status, msg_id = :msg_id, generation = :generation, parent_id = "
+                      ":parent_id, started_at = :started_at WHERE id = :id",
                       row, err);
 }
 
@@ -87,13 +91,15 @@ int cop_store_cell_get(struct cop_store *s, const char *sandbox_id, const char *
 }
 
 /* Two texts, not one with a parameter for the order: each then walks the index and stops at its limit. */
-#define SELECT_CELLS                                                                                                 \
-        "SELECT seq, id, sandbox_id, context_id, status, execution_count, generation, created_at, started_at, "      \
-        "ended_at,"                                                                                                  \
-        " log_bytes, log_complete, msg_id, record, options, summary, CASE WHEN :code THEN code END AS code,"         \
-        " CASE WHEN :outputs THEN outputs END AS outputs FROM cells WHERE sandbox_id = :sandbox_id"                  \
-        " AND (:context_id IS NULL OR context_id = :context_id) AND (:status IS NULL OR status = :status)"           \
-        " AND (:before_seq = 0 OR seq < :before_seq) AND seq > :after_seq AND (NOT :open OR ended_at = 0) ORDER BY " \
+#define SELECT_CELLS                                                                                               \
+        "SELECT seq, id, sandbox_id, context_id, status, execution_count, generation, created_at, started_at, "    \
+        "ended_at,"                                                                                                \
+        " log_bytes, log_complete, parent_id, replay_of, pure, msg_id, record, options, summary, CASE WHEN :code " \
+        "THEN code END AS code,"                                                                                   \
+        " CASE WHEN :outputs THEN outputs END AS outputs FROM cells WHERE sandbox_id = :sandbox_id"                \
+        " AND (:context_id IS NULL OR context_id = :context_id) AND (:status IS NULL OR status = :status)"         \
+        " AND (:before_seq = 0 OR seq < :before_seq) AND seq > :after_seq AND (NOT :open OR ended_at = 0)"         \
+        " AND (NOT :originals OR replay_of = '') ORDER BY "                                                        \
         "seq "
 
 int cop_store_cell_list(struct cop_store *s, const struct cop_cell_filter *f, struct cop_cell_row ***ret,
@@ -143,6 +149,32 @@ int cop_store_cell_count(struct cop_store *s, const struct cop_cell_span *span, 
                 return r;
         *ret = (uint64_t)count;
         return 0;
+}
+
+int cop_store_cell_chain(struct cop_store *s, const char *last, uint64_t generation, unsigned limit,
+                         struct cop_cell_row ***ret, struct cop_error *err)
+{
+        struct cop_sql_args args = {.id = last, .a = (int64_t)generation, .b = limit};
+
+        int r = cop_sql_query(s,
+                              "WITH RECURSIVE chain(id, parent_id, depth) AS ("
+                              " SELECT id, parent_id, 1 FROM cells WHERE id = :id AND generation = :a"
+                              " UNION ALL SELECT c.id, c.parent_id, depth + 1 FROM chain JOIN cells AS c"
+                              "  ON c.id = chain.parent_id AND c.generation = :a WHERE depth < :b)"
+                              " SELECT cells.id, cells.sandbox_id, cells.context_id, cells.status, cells.generation,"
+                              "  cells.parent_id, cells.replay_of, cells.pure FROM chain JOIN cells ON cells.id = "
+                              "chain.id ORDER BY depth DESC",
+                              &cop_sql_args_table, &args, &table, ret, err);
+        return r < 0 ? r : 0;
+}
+
+int cop_store_cell_exists(struct cop_store *s, const char *id, struct cop_error *err)
+{
+        struct cop_sql_args args = {.id = id};
+        int64_t count = 0;
+        int r = cop_sql_number(s, "SELECT count(*) FROM cells WHERE id = :id", &cop_sql_args_table, &args, &count, err);
+
+        return r < 0 ? r : count > 0;
 }
 
 struct cop_cell_row *cop_cell_row_free(struct cop_cell_row *row)

@@ -101,8 +101,15 @@ static const char step_4[] = "ALTER TABLE sandboxes ADD COLUMN origin_node TEXT 
 static const char step_5[] = "ALTER TABLE images ADD COLUMN golden_node TEXT NOT NULL DEFAULT '';"
                              "ALTER TABLE images ADD COLUMN golden TEXT;";
 
+/* What a replay after a cold boot needs: of a cell, the one before it in the memory of its kernel (parent_id), whether its caller called it
+ * pure, and of which cell it is a replay; of a context, the last cell in its memory. */
+static const char step_6[] = "ALTER TABLE cells ADD COLUMN parent_id TEXT NOT NULL DEFAULT '';"
+                             "ALTER TABLE cells ADD COLUMN replay_of TEXT NOT NULL DEFAULT '';"
+                             "ALTER TABLE cells ADD COLUMN pure INTEGER NOT NULL DEFAULT 0;"
+                             "ALTER TABLE contexts ADD COLUMN last_cell TEXT NOT NULL DEFAULT '';";
+
 const char *const cop_schema_steps[] = {
-        step_1, step_2, step_3, step_4, step_5,
+        step_1, step_2, step_3, step_4, step_5, step_6,
 };
 const unsigned cop_schema_step_count = ELEMENTSOF(cop_schema_steps);
 

@@ -182,11 +182,12 @@ struct cop_context_row {
         char kernel_key[COP_STORE_ID_MAX]; /* at the keeper; "" = no kernel */
         char *name;
         char *kernelspec, *language, *cwd;
-        char *env;        /* JSON object */
-        char *kernel_dir; /* folder below run/ipc */
-        char *key;        /* HMAC key of the connection, hex */
-        char *session;    /* session id of our client */
-        char *state_lost; /* JSON; NULL = nothing to tell */
+        char *env;                        /* JSON object */
+        char *kernel_dir;                 /* folder below run/ipc */
+        char *key;                        /* HMAC key of the connection, hex */
+        char *session;                    /* session id of our client */
+        char *state_lost;                 /* JSON; NULL = nothing to tell */
+        char last_cell[COP_STORE_ID_MAX]; /* the last one in the memory of the kernel; "" = none */
         uint64_t generation;
         int64_t execution_count;
         int64_t kernel_pid; /* inside; 0 = none */
@@ -196,7 +197,7 @@ struct cop_context_row {
 int cop_store_context_insert(struct cop_store *s, const struct cop_context_row *row, struct cop_error *err);
 /* Every column but sandbox_id, id, created_at. context_not_found. */
 int cop_store_context_update(struct cop_store *s, const struct cop_context_row *row, struct cop_error *err);
-/* What changes with each cell: state, execution_count, state_lost, last_activity_at. */
+/* What changes with each cell: state, execution_count, state_lost, last_cell, last_activity_at. */
 int cop_store_context_touch(struct cop_store *s, const struct cop_context_row *row, struct cop_error *err);
 int cop_store_context_list(struct cop_store *s, const char *sandbox_id, struct cop_context_row ***ret,
                            struct cop_error *err); /* oldest first */
@@ -224,9 +225,12 @@ struct cop_cell_row {
         usec_t created_at, started_at, ended_at;
         uint64_t log_bytes; /* of the record file */
         bool log_complete;
+        char parent_id[COP_STORE_ID_MAX]; /* the cell before it in the memory of its kernel; "" = none */
+        char replay_of[COP_STORE_ID_MAX]; /* it runs that cell again after a cold boot; "" = it was asked for */
+        bool pure;                        /* its caller said that it may be run again without harm */
 };
 int cop_store_cell_insert(struct cop_store *s, struct cop_cell_row *row /* seq is set */, struct cop_error *err);
-/* -> row's status, msg_id, generation, started_at */
+/* -> row's status, msg_id, generation, parent_id, started_at */
 int cop_store_cell_start(struct cop_store *s, const struct cop_cell_row *row, struct cop_error *err);
 /* -> row's status, execution_count, generation, ended_at, summary, outputs, log_bytes, log_complete */
 int cop_store_cell_end(struct cop_store *s, const struct cop_cell_row *row, struct cop_error *err);
@@ -243,6 +247,7 @@ struct cop_cell_filter {
         bool open;              /* only those not ended */
         bool oldest_first;      /* which end the limit keeps; the answer is always in order of seq, oldest first */
         bool code, outputs;     /* read these columns */
+        bool originals;         /* no replays */
 };
 int cop_store_cell_list(struct cop_store *s, const struct cop_cell_filter *f, struct cop_cell_row ***ret,
                         struct cop_error *err);
@@ -252,6 +257,12 @@ struct cop_cell_span {
         const char *sandbox_id, *after, *travel, *upto;
 };
 int cop_store_cell_count(struct cop_store *s, const struct cop_cell_span *span, uint64_t *ret, struct cop_error *err);
+/* The cells that made the memory of this generation, of which `last` is the last one, oldest first, at most limit of the newest.  They may
+ * be of another sandbox, from which this one was forked.  Only ids, status, generation, parent_id, replay_of and pure. */
+int cop_store_cell_chain(struct cop_store *s, const char *last, uint64_t generation, unsigned limit,
+                         struct cop_cell_row ***ret, struct cop_error *err);
+/* 1 when a cell of this id is recorded. */
+int cop_store_cell_exists(struct cop_store *s, const char *id, struct cop_error *err);
 struct cop_cell_row *cop_cell_row_free(struct cop_cell_row *row);
 struct cop_cell_row **cop_cell_rows_free(struct cop_cell_row **rows);
 

@@ -211,6 +211,70 @@ TEST(an_image_gives_its_name_to_the_next)
         cop_store_close(s);
 }
 
+static void link_cell(struct cop_store *s, const char *id, const char *parent, uint64_t generation, const char *of)
+{
+        struct cop_cell_row row = {.sandbox_id = "sb_a",
+                                   .context_id = "default",
+                                   .status = "queued",
+                                   .code = (char *)"1",
+                                   .execution_count = -1,
+                                   .pure = of != NULL};
+        struct cop_error err;
+
+        snprintf(row.id, sizeof(row.id), "%s", id);
+        snprintf(row.replay_of, sizeof(row.replay_of), "%s", of ? of : "");
+        ASSERT_OK(cop_store_cell_insert(s, &row, &err), &err);
+        snprintf(row.status, sizeof(row.status), "ok");
+        snprintf(row.parent_id, sizeof(row.parent_id), "%s", parent);
+        row.generation = generation;
+        ASSERT_OK(cop_store_cell_start(s, &row, &err), &err);
+}
+
+static void assert_chain(struct cop_store *s, const char *last, uint64_t generation, unsigned limit, const char *want)
+{
+        _cleanup_(cop_cell_rows_freep) struct cop_cell_row **rows = NULL;
+        struct cop_error err;
+        char have[200] = "";
+
+        ASSERT_OK(cop_store_cell_chain(s, last, generation, limit, &rows, &err), &err);
+        for (struct cop_cell_row **row = rows; *row; row++)
+                snprintf(have + strlen(have), sizeof(have) - strlen(have), "%s ", (*row)->id);
+        ASSERT_STR(have, want);
+}
+
+TEST(the_chain_of_a_memory_ends_where_the_generation_changes)
+{
+        struct cop_store *s = open_store();
+        _cleanup_(cop_cell_rows_freep) struct cop_cell_row **rows = NULL;
+        struct cop_error err;
+
+        add_sandbox(s, "sb_a", NULL, 0);
+        link_cell(s, "c1", "", 1, NULL);
+        link_cell(s, "c2", "c1", 1, NULL);
+        link_cell(s, "undone", "c2", 1, NULL);
+        link_cell(s, "c3", "c2", 1, NULL);
+        link_cell(s, "r1", "c3", 2, "c1");
+        link_cell(s, "d1", "r1", 2, NULL);
+        assert_chain(s, "c3", 1, 100, "c1 c2 c3 ");
+        assert_chain(s, "undone", 1, 100, "c1 c2 undone ");
+        assert_chain(s, "d1", 2, 100, "r1 d1 ");
+        assert_chain(s, "d1", 1, 100, "");
+        assert_chain(s, "c3", 1, 2, "c2 c3 ");
+        assert_chain(s, "none", 1, 100, "");
+        ASSERT_EQ(cop_store_cell_exists(s, "c1", &err), 1);
+        ASSERT_EQ(cop_store_cell_exists(s, "none", &err), 0);
+        ASSERT_OK(cop_store_cell_chain(s, "d1", 2, 100, &rows, &err), &err);
+        ASSERT_STR(rows[0]->replay_of, "c1");
+        ASSERT_EQ(rows[0]->pure, 1);
+        ASSERT_STR(rows[0]->parent_id, "c3");
+        const struct cop_cell_filter originals = {.sandbox_id = "sb_a", .originals = true, .limit = 2};
+        rows = cop_cell_rows_free(rows);
+        ASSERT_OK(cop_store_cell_list(s, &originals, &rows, &err), &err);
+        ASSERT_STR(rows[0]->id, "c3");
+        ASSERT_STR(rows[1]->id, "d1");
+        cop_store_close(s);
+}
+
 static void add_node(struct cop_store *s, const char *id, const char *image)
 {
         struct cop_node_row row = {.sandbox_id = "sb_gone", .kind = "memory", .reason = "golden", .spec = (char *)"{}"};
@@ -276,6 +340,7 @@ TEST(contexts_belong_to_a_sandbox)
         ASSERT_OK(cop_store_context_update(s, &c, &err), &err);
         snprintf(c.state, sizeof(c.state), "busy");
         c.execution_count = 12;
+        snprintf(c.last_cell, sizeof(c.last_cell), "cell_1");
         c.kernel_pid = 78; /* not what touch writes */
         ASSERT_OK(cop_store_context_touch(s, &c, &err), &err);
         ASSERT_OK(cop_store_context_list(s, "sb_a", &rows, &err), &err);
@@ -284,6 +349,7 @@ TEST(contexts_belong_to_a_sandbox)
         ASSERT_STR(rows[0]->kernel_key, "ker_0123456789");
         ASSERT_STR(rows[0]->key, "abcdef");
         ASSERT_EQ(rows[0]->execution_count, 12);
+        ASSERT_STR(rows[0]->last_cell, "cell_1");
         ASSERT_EQ(rows[0]->kernel_pid, 77);
         cop_context_rows_free(rows);
         ASSERT_OK(cop_store_context_delete(s, "sb_a", "default", &err), &err);
