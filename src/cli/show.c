@@ -186,6 +186,7 @@ static void describe_end(json_t *cell, char *buf, size_t n)
 
 static void warn_state_lost(struct cop_show *s, json_t *cell)
 {
+        json_t *replayed = json_object_get(cell, "state_replayed");
         json_t *lost = json_object_get(cell, "state_lost"), *warnings = json_object_get(cell, "warnings"), *warning;
         size_t i;
 
@@ -194,6 +195,9 @@ static void warn_state_lost(struct cop_show *s, json_t *cell)
                              cop_member(lost, "message", "the variables of earlier cells are gone"),
                              cop_member(lost, "reason", "unknown"),
                              (long long)json_integer_value(json_object_get(cell, "generation")));
+        if (json_is_object(replayed))
+                cop_cli_note(s->cli, "state replayed: %s (reason %s)", cop_member(replayed, "message", ""),
+                             cop_member(replayed, "reason", "unknown"));
         json_array_foreach (warnings, i, warning)
                 cop_cli_note(s->cli, "%s",
                              json_is_string(warning) ? json_string_value(warning)

@@ -13,7 +13,7 @@ static struct {
         const char *name, *image, *from;
         struct cop_list labels, metadata, env;
         usec_t ttl, idle;
-        const char *checkpoints;
+        const char *checkpoints, *replay;
         uint64_t memory, pids, nofile;
         const char *cpus;
         bool no_kernel, json, persistent, cold;
@@ -32,6 +32,8 @@ static const struct cop_option options[] = {
         {"idle", 0, COP_OPTION_DURATION, &opt.idle, "TIME", "asleep with its memory after this time without use (10m)"},
         {"checkpoints", 0, COP_OPTION_STRING, &opt.checkpoints, "WHEN",
          "after_cell: save the state after every cell, so that each can be undone; before_cell; off (off)"},
+        {"replay", 0, COP_OPTION_STRING, &opt.replay, "WHICH",
+         "when it wakes without its memory, run its cells again: all, pure (those of run --pure), none (none)"},
         {"persistent", 0, COP_OPTION_FLAG, &opt.persistent, NULL, "never ended by itself, only put to sleep"},
         {"memory", 'm', COP_OPTION_SIZE, &opt.memory, "SIZE", "memory limit (2G)"},
         {"cpus", 'c', COP_OPTION_STRING, &opt.cpus, "N", "CPUs, also fractions (all)"},
@@ -66,6 +68,7 @@ static json_t *make_body(struct cop_cli *cli)
                 json_object_set_new(body, "golden", json_false());
         _cleanup_json_ json_t *policy = json_object();
         cop_param_str(policy, "checkpoints", opt.checkpoints);
+        cop_param_str(policy, "replay", opt.replay);
         cop_param_seconds(policy, "idle_seconds", opt.idle);
         if (opt.persistent)
                 json_object_set_new(policy, "persistent", json_true());

@@ -20,7 +20,7 @@ static struct {
         const char *file, *context, *attach;
         usec_t timeout;
         uint64_t output_max;
-        bool json, detach, input, quiet, interrupt_on_disconnect;
+        bool json, detach, input, quiet, interrupt_on_disconnect, pure;
 } opt;
 
 static const struct cop_option options[] = {
@@ -35,6 +35,8 @@ static const struct cop_option options[] = {
         {"output-max", 0, COP_OPTION_SIZE, &opt.output_max, "SIZE", "bytes kept of each stream (1M)"},
         {"interrupt-on-disconnect", 0, COP_OPTION_FLAG, &opt.interrupt_on_disconnect, NULL,
          "end the cell when this program goes away"},
+        {"pure", 0, COP_OPTION_FLAG, &opt.pure, NULL,
+         "the code may be run again without harm: see coppice resume --replay pure"},
         {"quiet", 'q', COP_OPTION_FLAG, &opt.quiet, NULL, "no status line"},
         {0},
 };
@@ -157,6 +159,8 @@ static json_t *make_body(const struct cop_buf *code)
                 cop_param_str(body, "on_disconnect", "interrupt");
         if (opt.detach)
                 json_object_set_new(body, "detach", json_true());
+        if (opt.pure)
+                json_object_set_new(body, "pure", json_true());
         return body;
 }
 

@@ -181,6 +181,8 @@ static void on_list(struct cop_msg *reply, const struct cop_error *err, void *us
         take_over(sb, reply, &known);
         free(known.keys);
         cop_log_info("sandbox %s goes on", sb->id);
+        if (sb->replay_due)
+                cop_replay_begin(sb); /* before those who wait */
         if (sb->state == COP_SANDBOX_RUNNING)
                 cop_sandbox_now_running(sb);
 }

@@ -29,6 +29,11 @@ static json_t *memory_view(struct cop_cell *cell)
         return view;
 }
 
+const char *cop_loss_key(json_t *loss)
+{
+        return json_object_get(loss, "mode") ? "state_replayed" : "state_lost";
+}
+
 static void add_memory_limit(struct cop_cell *cell, json_t *view)
 {
         struct cop_context *c = cell->context;
@@ -57,6 +62,14 @@ static void add_memory_limit(struct cop_cell *cell, json_t *view)
 static bool is_failure(const char *status)
 {
         return strcmp(status, "timeout") == 0 || strcmp(status, "died") == 0 || strcmp(status, "oom") == 0;
+}
+
+static void add_kind(const struct cop_cell_row *row, json_t *view)
+{
+        if (row->replay_of[0])
+                json_object_set_new(view, "replay_of", json_string(row->replay_of));
+        if (row->pure)
+                json_object_set_new(view, "pure", json_true());
 }
 
 json_t *cop_cell_summary(struct cop_cell *cell)
@@ -95,7 +108,8 @@ json_t *cop_cell_summary(struct cop_cell *cell)
                 json_object_set_new(view, "checkpoint", json_string(cell->before));
         json_object_set_new(view, "memory", memory_view(cell));
         if (cell->state_lost)
-                json_object_set(view, "state_lost", cell->state_lost);
+                json_object_set(view, cop_loss_key(cell->state_lost), cell->state_lost);
+        add_kind(row, view);
         if (cell->warnings)
                 json_object_set(view, "warnings", cell->warnings);
         if (cell->user_expressions && json_object_size(cell->user_expressions) > 0)
@@ -128,6 +142,7 @@ json_t *cop_cell_row_view(const struct cop_cell_row *row, bool outputs)
                 view = json_pack("{s:s, s:s, s:s, s:s, s:I}", "id", row->id, "sandbox_id", row->sandbox_id,
                                  "context_id", row->context_id, "status", row->status, "generation",
                                  (json_int_t)row->generation);
+                add_kind(row, view);
                 cop_view_time(view, "created_at", row->created_at);
                 cop_view_time(view, "started_at", row->started_at);
                 cop_view_time(view, "ended_at", row->ended_at);

@@ -187,7 +187,10 @@ void cop_cell_finish(struct cop_cell *cell)
         memcpy(before, cell->before, sizeof(before));
         c->sandbox->last_activity = cop_now(CLOCK_REALTIME);
         settle(cell, status);
-        cop_checkpoint_cell_ended(c->sandbox, before, failed);
+        memcpy(c->row->last_cell, cell->row->id, sizeof(c->row->last_cell));
+        if (cell->row->replay_of[0])
+                cop_replay_cell_ended(cell);
+        cop_checkpoint_cell_ended(c->sandbox, before, failed && !cell->row->replay_of[0]);
         if (cell->row->msg_id) {
                 struct cop_recent_cell *recent = &c->recent[c->recent_next++ % COP_RECENT_MAX];
                 snprintf(recent->msg_id, sizeof(recent->msg_id), "%s", cell->row->msg_id);
@@ -343,15 +346,18 @@ static void note_start(struct cop_cell *cell)
         row->generation = c->row->generation;
         row->msg_id = strdup(cop_execution_id(cell->execution));
         cell->oom_kills_before = c->sandbox->oom_kills;
-        cell->state_lost = TAKE_PTR(c->state_lost);
-        c->row->state_lost = (free(c->row->state_lost), NULL);
+        memcpy(row->parent_id, c->row->last_cell, sizeof(row->parent_id));
+        if (!row->replay_of[0]) {
+                cell->state_lost = TAKE_PTR(c->state_lost);
+                c->row->state_lost = (free(c->row->state_lost), NULL);
+        }
         if (cop_store_cell_start(c->sandbox->engine->store, row, &err) < 0)
                 cop_log_warning("cell %s was not saved: %s", row->id, err.message);
         _cleanup_json_ json_t *event =
                 json_pack("{s:s, s:s, s:s, s:s, s:I}", "type", "start", "cell_id", row->id, "sandbox_id",
                           row->sandbox_id, "context_id", row->context_id, "generation", (json_int_t)row->generation);
         if (event && cell->state_lost)
-                json_object_set(event, "state_lost", cell->state_lost);
+                json_object_set(event, cop_loss_key(cell->state_lost), cell->state_lost);
         if (event)
                 cop_record_add(cell->record, event);
 }
@@ -375,6 +381,8 @@ static void start_cell(struct cop_context *c, struct cop_cell *cell)
                 c->running = NULL;
                 cell->error = own_error(cop_err_code_name(err.code), err.message);
                 settle(cell, "error");
+                if (cell->row->replay_of[0])
+                        cop_replay_cell_ended(cell);
                 cell_free(cell);
                 return;
         }
@@ -383,11 +391,21 @@ static void start_cell(struct cop_context *c, struct cop_cell *cell)
         cop_cell_arm_limit(cell);
 }
 
+/* What is run again needs no checkpoint before it: it makes what there was. */
+static bool may_run(struct cop_context *c)
+{
+        return !c->running && !c->prepare && c->kernel && cop_kernel_is_ready(c->kernel) && !c->end.set &&
+               !c->removing && strcmp(c->row->state, "idle") == 0 &&
+               !(c->replay ? c->sandbox->held : cop_checkpoint_first(c->sandbox));
+}
+
 void cop_context_run_next(struct cop_context *c)
 {
-        while (!c->running && !c->prepare && c->queue_head && c->kernel && cop_kernel_is_ready(c->kernel) &&
-               !c->end.set && !c->removing && strcmp(c->row->state, "idle") == 0 && !cop_checkpoint_first(c->sandbox))
-                start_cell(c, dequeue(c));
+        while ((c->replay || c->queue_head) && may_run(c)) {
+                struct cop_cell *cell = c->replay ? cop_replay_next(c) : dequeue(c);
+                if (cell)
+                        start_cell(c, cell);
+        }
 }
 
 /* -- late output --------------------------------------------------------------------------------------------------------------------- */
@@ -474,6 +492,7 @@ static struct cop_cell *cell_new(const struct cop_cell_params *p)
         cell->silent = p->silent;
         cell->no_history = p->no_history;
         cell->interrupt_on_disconnect = p->interrupt_on_disconnect;
+        row->pure = p->pure;
         return cell;
 }
 
@@ -530,6 +549,47 @@ static void on_caller_gone(void *data)
                 cop_cell_begin_interrupt(cell, COP_CAUSE_USER);
 }
 
+/* Into the store and with a record, in a context. */
+static int register_cell(struct cop_cell *cell, struct cop_context *c, struct cop_error *err)
+{
+        struct cop_sandbox *sb = c->sandbox;
+        struct cop_cell_row *row = cell->row;
+
+        snprintf(row->sandbox_id, sizeof(row->sandbox_id), "%s", sb->id);
+        snprintf(row->context_id, sizeof(row->context_id), "%s", c->row->id);
+        row->created_at = cop_now(CLOCK_REALTIME);
+        row->generation = c->row->generation;
+        save_options(cell);
+        if (asprintf(&row->record, "%s.ndjson", row->id) < 0)
+                return cop_error_errno(err, ENOMEM, "cell");
+        int r = cop_record_begin(sb->engine, sb->logs_fd, row->id, COP_RECORD_CELL_MAX, &cell->record, err);
+        return r < 0 ? r : cop_store_cell_insert(sb->engine->store, row, err);
+}
+
+int cop_cell_repeat(struct cop_context *c, const struct cop_cell_row *of, struct cop_cell **ret, struct cop_error *err)
+{
+        const struct cop_cell_params p = {.code = of->code, .code_len = of->code_len, .pure = of->pure};
+        struct cop_cell *cell = cell_new(&p);
+
+        if (!cell || !(cell->row->options = of->options ? strdup(of->options) : strdup("{}"))) {
+                if (cell)
+                        cell_free(cell);
+                return cop_error_errno(err, ENOMEM, "cell %s", of->id);
+        }
+        load_options(cell);
+        cell->stdin_open = false; /* nobody is there to answer */
+        cell->row->options = (free(cell->row->options), NULL);
+        memcpy(cell->row->replay_of, of->id, sizeof(cell->row->replay_of));
+        int r = register_cell(cell, c, err);
+        if (r < 0) {
+                cell_free(cell);
+                return r;
+        }
+        cell->context = c;
+        *ret = cell;
+        return 0;
+}
+
 static int submit(struct pending_cell *p, struct cop_sandbox *sb, struct cop_error *err)
 {
         struct cop_cell *cell = p->cell;
@@ -542,17 +602,7 @@ static int submit(struct pending_cell *p, struct cop_sandbox *sb, struct cop_err
                 return cop_error_set(err, EAGAIN, COP_ERR_too_many,
                                      "context %s has %u cells waiting, the most there can be; wait for them",
                                      c->row->id, c->queued);
-        snprintf(cell->row->sandbox_id, sizeof(cell->row->sandbox_id), "%s", sb->id);
-        snprintf(cell->row->context_id, sizeof(cell->row->context_id), "%s", c->row->id);
-        cell->row->created_at = cop_now(CLOCK_REALTIME);
-        cell->row->generation = c->row->generation;
-        save_options(cell);
-        if (asprintf(&cell->row->record, "%s.ndjson", cell->row->id) < 0)
-                return cop_error_errno(err, ENOMEM, "cell");
-        r = cop_record_begin(sb->engine, sb->logs_fd, cell->row->id, COP_RECORD_CELL_MAX, &cell->record, err);
-        if (r < 0)
-                return r;
-        r = cop_store_cell_insert(sb->engine->store, cell->row, err);
+        r = register_cell(cell, c, err);
         if (r < 0)
                 return r;
         p->cell = NULL;

@@ -58,7 +58,9 @@ json_t *cop_context_view(struct cop_context *c)
         json_object_set_new(view, "queued", json_integer(c->queued));
         set_time(view, "created_at", row->created_at);
         set_time(view, "last_activity_at", row->last_activity_at);
-        json_object_set_new(view, "state_lost", c->state_lost ? json_incref(c->state_lost) : json_null());
+        json_object_set_new(view, "state_lost", json_null());
+        if (c->state_lost)
+                json_object_set(view, cop_loss_key(c->state_lost), c->state_lost);
         return view;
 }
 
@@ -141,6 +143,7 @@ static int context_new(struct cop_sandbox *sb, struct cop_context_row *row /* st
 
 static void context_release(struct cop_context *c)
 {
+        cop_replay_stop(c);
         while (c->waiting) {
                 struct cop_waiting_op *w = c->waiting;
                 c->waiting = w->next;

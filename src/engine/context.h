@@ -64,6 +64,7 @@ struct cop_context {
         json_t *state_lost;            /* owned: to be told by the next cell */
         struct cop_source *exit_timer; /* owned: exit() was called, the process must end soon */
         struct cop_op *remove_op;
+        struct cop_context_replay *replay; /* owned: cells that are run again, before any other (replay.c) */
         bool removing, prepared;
         bool exiting; /* the code called exit(): the process is about to end */
 };
@@ -142,8 +143,20 @@ struct cop_cell *cop_cell_find_live(struct cop_sandbox *sb, const char *id);
 /* The kernel of an adopted context answers: follow the cell that a former daemon sent to it. */
 void cop_cell_resume(struct cop_cell *cell);
 
+/* A cell that runs `of` (with its code) again: in the store, with a record, for the context to run next. */
+int cop_cell_repeat(struct cop_context *c, const struct cop_cell_row *of, struct cop_cell **ret, struct cop_error *err);
+
+/* -- replay.c -------------------------------------------------------------------------------------------------------------- */
+
+/* The next cell that is to be run again; NULL when that was all: c->replay is NULL then. */
+struct cop_cell *cop_replay_next(struct cop_context *c);
+void cop_replay_cell_ended(struct cop_cell *cell); /* one that repeats another; its row says how */
+void cop_replay_stop(struct cop_context *c);       /* the kernel has ended, or the context goes: the rest is not run */
+
 /* -- cell-view.c ----------------------------------------------------------------------------------------------------------- */
 
+/* "state_lost", or "state_replayed" when what was lost was made again. */
+const char *cop_loss_key(json_t *loss);
 json_t *cop_cell_summary(struct cop_cell *cell); /* everything but code and outputs */
 json_t *cop_cell_view(struct cop_cell *cell);    /* with code and the outputs so far */
 json_t *cop_cell_row_view(const struct cop_cell_row *row, bool outputs);

@@ -80,8 +80,14 @@ void cop_sandbox_kernelspecs(struct cop_engine *e, const char *ref, struct cop_o
 
 /* Processes and memory to disk; nothing is left running.  Waits up to 30 s for running cells and attached commands. */
 void cop_sandbox_suspend(struct cop_engine *e, const char *ref, struct cop_op_to to, struct cop_op **ret_op);
-/* done: Sandbox with memoryRestored, resumeReason, resume_ms.  require_memory: fails rather than boot cold; the state is kept. */
-void cop_sandbox_resume(struct cop_engine *e, const char *ref, bool require_memory, struct cop_op_to to,
+struct cop_resume_params {
+        bool require_memory; /* fails rather than boot cold; the state is kept */
+        const char *
+                replay; /* "none", "all", "pure": which cells are run again after a cold boot; NULL = as the policy says */
+        json_t *limits; /* {memory?, cpus?} as in a patch of cop_sandbox_update, from now on; NULL = as they are; borrowed */
+};
+/* done: Sandbox with memoryRestored, resumeReason, resume_ms, replay; after the replay, whose cells are its progress. */
+void cop_sandbox_resume(struct cop_engine *e, const char *ref, const struct cop_resume_params *p, struct cop_op_to to,
                         struct cop_op **ret_op);
 /* The source runs on. done: Node.  name may be NULL. */
 void cop_sandbox_snapshot(struct cop_engine *e, const char *ref, const char *name, bool files_only, struct cop_op_to to,
@@ -132,6 +138,7 @@ struct cop_cell_params {
         const char *context; /* NULL = "default" */
         usec_t timeout;      /* 0 = default 30 s; at most 24 h */
         bool stdin_open, silent, no_history, detach, interrupt_on_disconnect;
+        bool pure;         /* may be run again without harm: see replay */
         size_t output_max; /* per stream, 0 = default 1 MiB; 1 KiB … 64 MiB */
         bool stream;       /* answer when the cell is queued: result {"id"}, to be followed with cop_record_open */
 };

@@ -42,12 +42,20 @@ enum cop_checkpoints {
         COP_CHECKPOINTS_BEFORE_CELL,
 };
 
+/* What is run again after a boot without memory (replay.c). */
+enum cop_replay_mode {
+        COP_REPLAY_NONE,
+        COP_REPLAY_ALL,
+        COP_REPLAY_PURE,
+};
+
 #define COP_CHECKPOINTS_DEFAULT COP_CHECKPOINTS_AFTER_CELL
 
 /* What happens to a sandbox by itself (policy.c); the row holds only what was asked for. */
 struct cop_policy {
         usec_t idle; /* 0 = never */
         enum cop_checkpoints checkpoints;
+        enum cop_replay_mode replay;
         bool persistent, restore_on_timeout;
         unsigned checkpoint_keep, retention_days;
         uint64_t checkpoint_bytes;
@@ -91,9 +99,14 @@ struct cop_sandbox {
         bool memory_restored, require_memory; /* sleep.c: of the last, and of the next resume */
         char resume_reason[32], resume_message[COP_ERROR_MESSAGE_MAX];
         usec_t resume_time;
-        json_t *kernelspecs;      /* owned: of the image */
-        json_t *defaults;         /* owned: of the image: user, uid, gid, home, workdir, env */
-        struct cop_policy policy; /* of row->policy */
+        unsigned replay_asked;     /* by the next resume: enum cop_replay_mode + 1; 0 = as the policy says */
+        bool replay_due;           /* memory was lost: as soon as the contexts are there */
+        bool new_limits;           /* changed while it slept */
+        struct cop_replay *replay; /* owned: under way (replay.c) */
+        json_t *replay_report;     /* owned: of the last resume, NULL = nothing was replayed */
+        json_t *kernelspecs;       /* owned: of the image */
+        json_t *defaults;          /* owned: of the image: user, uid, gid, home, workdir, env */
+        struct cop_policy policy;  /* of row->policy */
         struct cop_checkpointing checkpoint;
         struct cop_making *makings; /* owned list: nodes being made, one after the other (node.c) */
         bool held;                  /* cells wait: the state for a node has not been taken yet */

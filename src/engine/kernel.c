@@ -106,6 +106,7 @@ static void start_failed(struct cop_context *c, const struct cop_error *why)
                 err.code = COP_ERR_kernel_start_failed;
         _cleanup_json_ json_t *detail = json_pack("{s:s, s:s}", "context_id", c->row->id, "message", err.message);
         cop_engine_event(c->sandbox->engine, "kernel.start_failed", c->sandbox->id, detail);
+        cop_replay_stop(c);
         cop_context_answer_waiting(c, &err);
         cop_cells_abort(c, "died", &err);
 }
@@ -478,6 +479,7 @@ static void remember_loss(struct cop_context *c)
 void cop_context_replace_kernel(struct cop_context *c)
 {
         remember_loss(c);
+        cop_replay_stop(c);
         _cleanup_json_ json_t *detail =
                 json_pack("{s:s, s:s, s:I, s:i}", "context_id", c->row->id, "reason", c->end.reason, "generation",
                           (json_int_t)c->row->generation, "status", c->end.status);

@@ -19,12 +19,13 @@ static const char *const reasons[] = {"snapshot", "checkpoint", "suspend", "fork
 
 static json_t *context_spec(const struct cop_context_row *row)
 {
-        return json_pack("{s:s, s:s?, s:s?, s:s?, s:s?, s:s?, s:s, s:s, s:s?, s:s?, s:s?, s:s?, s:I, s:I, s:I}", "id",
-                         row->id, "name", row->name, "kernelspec", row->kernelspec, "language", row->language, "cwd",
-                         row->cwd, "env", row->env, "state", row->state, "kernel_key", row->kernel_key, "kernel_dir",
-                         row->kernel_dir, "key", row->key, "session", row->session, "state_lost", row->state_lost,
-                         "generation", (json_int_t)row->generation, "execution_count", (json_int_t)row->execution_count,
-                         "kernel_pid", (json_int_t)row->kernel_pid);
+        return json_pack("{s:s, s:s?, s:s?, s:s?, s:s?, s:s?, s:s, s:s, s:s?, s:s?, s:s?, s:s?, s:I, s:I, s:I, s:s}",
+                         "id", row->id, "name", row->name, "kernelspec", row->kernelspec, "language", row->language,
+                         "cwd", row->cwd, "env", row->env, "state", row->state, "kernel_key", row->kernel_key,
+                         "kernel_dir", row->kernel_dir, "key", row->key, "session", row->session, "state_lost",
+                         row->state_lost, "generation", (json_int_t)row->generation, "execution_count",
+                         (json_int_t)row->execution_count, "kernel_pid", (json_int_t)row->kernel_pid, "last_cell",
+                         row->last_cell);
 }
 
 static char *make_spec(struct cop_sandbox *sb)
@@ -62,6 +63,7 @@ static struct cop_context_row *context_row(struct cop_sandbox *sb, json_t *spec)
         copy_id(spec, "id", row->id, sizeof(row->id));
         copy_id(spec, "state", row->state, sizeof(row->state));
         copy_id(spec, "kernel_key", row->kernel_key, sizeof(row->kernel_key));
+        copy_id(spec, "last_cell", row->last_cell, sizeof(row->last_cell));
         row->name = cop_json_copy_str(spec, "name");
         row->kernelspec = cop_json_copy_str(spec, "kernelspec");
         row->language = cop_json_copy_str(spec, "language");
@@ -314,7 +316,7 @@ static char *node_layers(struct cop_sandbox *sb, const char *id)
 static void newest_cell(struct cop_sandbox *sb, char ret[static COP_STORE_ID_MAX])
 {
         _cleanup_(cop_cell_rows_freep) struct cop_cell_row **rows = NULL;
-        struct cop_cell_filter f = {.sandbox_id = sb->id, .limit = COP_QUEUE_MAX + 2};
+        struct cop_cell_filter f = {.sandbox_id = sb->id, .limit = COP_QUEUE_MAX + 2, .originals = true};
         size_t n = 0;
 
         ret[0] = '\0';

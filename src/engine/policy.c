@@ -28,6 +28,7 @@
 
 static const char *const checkpoint_words[] = {"off", "after_cell", "before_cell"};
 static const char *const timeout_words[] = {"keep", "restore"};
+static const char *const replay_words[] = {"none", "all", "pure"};
 
 /* -- the object ---------------------------------------------------------------------------------------------------- */
 
@@ -46,8 +47,9 @@ static int check_word(json_t *object, const char *key, const char *const *words,
 
 static int check(json_t *object, struct cop_error *err)
 {
-        static const char *const fields[] = {"idle_seconds",    "persistent",       "checkpoints",    "on_timeout",
-                                             "checkpoint_keep", "checkpoint_bytes", "retention_days", NULL};
+        static const char *const fields[] = {"idle_seconds",   "persistent",      "checkpoints",
+                                             "on_timeout",     "checkpoint_keep", "checkpoint_bytes",
+                                             "retention_days", "replay",          NULL};
         usec_t idle;
         bool persistent;
         int64_t n;
@@ -62,6 +64,8 @@ static int check(json_t *object, struct cop_error *err)
                                "after_cell, before_cell or off", err);
         if (r >= 0)
                 r = check_word(object, "on_timeout", timeout_words, ELEMENTSOF(timeout_words), "keep or restore", err);
+        if (r >= 0)
+                r = check_word(object, "replay", replay_words, ELEMENTSOF(replay_words), "none, all or pure", err);
         if (r >= 0)
                 r = cop_json_get_i64(object, "checkpoint_keep", 1, 10000, &n, err);
         if (r >= 0)
@@ -120,6 +124,7 @@ void cop_policy_from_json(const char *text, struct cop_policy *ret)
                 .checkpoints = word_of(object, "checkpoints", checkpoint_words, ELEMENTSOF(checkpoint_words),
                                        COP_CHECKPOINTS_DEFAULT),
                 .restore_on_timeout = word_of(object, "on_timeout", timeout_words, ELEMENTSOF(timeout_words), 0),
+                .replay = word_of(object, "replay", replay_words, ELEMENTSOF(replay_words), COP_REPLAY_NONE),
                 .checkpoint_keep = (unsigned)number_of(object, "checkpoint_keep", KEEP_DEFAULT),
                 .checkpoint_bytes = (uint64_t)number_of(object, "checkpoint_bytes", BYTES_DEFAULT),
                 .retention_days = (unsigned)number_of(object, "retention_days", RETENTION_DEFAULT),
@@ -128,10 +133,11 @@ void cop_policy_from_json(const char *text, struct cop_policy *ret)
 
 json_t *cop_policy_view(const struct cop_policy *p)
 {
-        return json_pack("{s:f, s:b, s:s, s:s, s:i, s:I, s:i}", "idle_seconds", (double)p->idle / USEC_PER_SEC,
+        return json_pack("{s:f, s:b, s:s, s:s, s:i, s:I, s:i, s:s}", "idle_seconds", (double)p->idle / USEC_PER_SEC,
                          "persistent", p->persistent, "checkpoints", checkpoint_words[p->checkpoints], "on_timeout",
                          timeout_words[p->restore_on_timeout], "checkpoint_keep", (int)p->checkpoint_keep,
-                         "checkpoint_bytes", (json_int_t)p->checkpoint_bytes, "retention_days", (int)p->retention_days);
+                         "checkpoint_bytes", (json_int_t)p->checkpoint_bytes, "retention_days", (int)p->retention_days,
+                         "replay", replay_words[p->replay]);
 }
 
 /* -- when ---------------------------------------------------------------------------------------------------------- */

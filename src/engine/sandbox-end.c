@@ -216,6 +216,7 @@ void cop_sandbox_end(struct cop_sandbox *sb, const char *reason, struct cop_op *
         cop_sandbox_start_abort(sb, &err);
         cop_sandbox_sleep_abort(sb, &err);
         cop_node_makings_abort(sb, &err);
+        cop_replay_abort(sb, &err);
         cop_sandbox_answer_waiters(sb, &err);
         cop_contexts_end(sb, reason);
         cop_commands_end(sb, reason);

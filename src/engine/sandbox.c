@@ -58,6 +58,8 @@ void cop_sandbox_drop(struct cop_sandbox *sb)
         cop_sandbox_start_drop(sb);
         cop_sandbox_sleep_drop(sb);
         cop_checkpoint_drop(sb);
+        cop_replay_drop(sb);
+        json_decref(sb->replay_report);
         cop_node_makings_drop(sb);
         while (sb->waiters) {
                 struct cop_sandbox_waiter *w = sb->waiters;
@@ -527,6 +529,14 @@ static int apply_patch(struct cop_sandbox *sb, json_t *patch, struct cop_error *
         cop_policy_from_json(sb->row->policy, &sb->policy);
         cop_policy_changed(sb->engine);
         return 0;
+}
+
+int cop_sandbox_patch_asleep(struct cop_sandbox *sb, json_t *patch, struct cop_error *err)
+{
+        int r = apply_patch(sb, patch, err);
+
+        sb->new_limits = sb->new_limits || r == 0;
+        return r;
 }
 
 static void on_limits(struct cop_msg *reply, const struct cop_error *err, void *userdata)

@@ -42,6 +42,9 @@ struct cop_sandbox *cop_sandbox_by_id(struct cop_engine *e, const char *id);
 /* Any of memory, whatever its state. */
 struct cop_sandbox *cop_sandbox_by_ref(struct cop_engine *e, const char *ref);
 
+/* As cop_sandbox_update, of one that is suspended: limits hold from its next resume on. */
+int cop_sandbox_patch_asleep(struct cop_sandbox *sb, json_t *patch, struct cop_error *err);
+
 /* -- sandbox-params.c ---------------------------------------------------------------------------------------------- */
 
 int cop_limits_check(const struct cop_sandbox_limits *l, struct cop_error *err);
@@ -117,6 +120,8 @@ void cop_checkpoint_thin(struct cop_sandbox *sb);
 
 /* -- sleep.c ------------------------------------------------------------------------------------------------------- */
 
+/* How it came back: the Resumed object of the API. */
+json_t *cop_sandbox_resumed_view(struct cop_sandbox *sb);
 /* What keeps it awake: its description, or NULL. */
 const char *cop_sandbox_busy_with(struct cop_sandbox *sb);
 bool cop_sandbox_busy_with_cells(struct cop_sandbox *sb);         /* a cell runs or waits, or a kernel is on its way */
@@ -133,6 +138,15 @@ void cop_sandbox_discard_folders(struct cop_sandbox *sb);
 void cop_sandbox_sleep_drop(struct cop_sandbox *sb);
 void cop_sandbox_sleep_abort(struct cop_sandbox *sb,
                              const struct cop_error *err); /* it ends: tells who waits for its sleep */
+
+/* -- replay.c ------------------------------------------------------------------------------------------------------ */
+
+/* The contexts are there, their memory is not: gives them what is to be run again, if that is wanted. */
+void cop_replay_begin(struct cop_sandbox *sb);
+/* True when a replay is under way: op is answered with cop_sandbox_resumed_view at its end. */
+bool cop_replay_wait(struct cop_sandbox *sb, struct cop_op *op);
+void cop_replay_abort(struct cop_sandbox *sb, const struct cop_error *err); /* the sandbox ends: tells those who wait */
+void cop_replay_drop(struct cop_sandbox *sb);
 
 /* -- adopt.c ------------------------------------------------------------------------------------------------------- */
 

@@ -141,7 +141,8 @@ static void asleep_again(struct cop_sandbox *sb, const struct cop_error *err)
         sb->keeper = cop_keeper_free(sb->keeper);
         sb->row->pending_node[0] = '\0';
         cop_sandbox_sleep_drop(sb);
-        sb->thawing = sb->require_memory = false;
+        sb->thawing = sb->require_memory = sb->replay_due = false;
+        sb->replay_asked = 0;
         set_state(sb, COP_SANDBOX_SUSPENDED, "suspended");
         cop_policy_changed(sb->engine);
         cop_error_wrap(&error, 0, "sandbox %s could not be resumed; its state is kept", sb->id);
@@ -216,8 +217,12 @@ static void on_booted(struct cop_msg *reply, const struct cop_error *err, void *
         cop_sandbox_write_generation(sb);
         sb->require_memory = false;
         sb->memory_restored = !sb->sleep->cold;
+        sb->replay_due = sb->sleep->cold;
+        sb->new_limits = false;
         if (sb->sleep->cold)
                 lose_memory(sb);
+        else
+                sb->replay_asked = 0;
         sb->resume_time = cop_now(CLOCK_MONOTONIC) - sb->sleep->begun;
         sb->row->pending_node[0] = '\0';
         snprintf(sb->row->state, sizeof(sb->row->state), "running");
@@ -257,7 +262,9 @@ static void boot_now(struct cop_sandbox *sb)
                 r = cop_sandbox_start_keeper(sb, &err);
         /* Back at the state it was made from: as when it was made. */
         bool foreign = r == 0 && strcmp(node->sandbox_id, sb->id) != 0;
-        sb->prepare = foreign && !sb->sleep->cold ? cop_node_prepare(node) : 0;
+        sb->prepare = (foreign ? cop_node_prepare(node) : 0) | (sb->new_limits ? COP_PREPARE_LIMIT : 0);
+        if (sb->sleep->cold)
+                sb->prepare = 0;
         if (r == 0)
                 r = cop_sandbox_send_start(sb, sb->sleep->cold ? NULL : sb->row->node_id, foreign ? COP_THAW_FORK : 0,
                                            on_booted, sb, &err);
@@ -301,6 +308,7 @@ void cop_sandbox_resume_head(struct cop_sandbox *sb)
 {
         sb->resume_reason[0] = '\0';
         sb->resume_message[0] = '\0';
+        sb->replay_report = (json_decref(sb->replay_report), NULL);
         snprintf(sb->row->boot_id, strlen(sb->row->boot_id) + 1, "%s", sb->engine->boot_id);
         memcpy(sb->row->pending_node, sb->row->node_id, sizeof(sb->row->pending_node));
         sb->thawing = true;
@@ -323,36 +331,100 @@ void cop_sandbox_wake(struct cop_sandbox *sb)
         cop_sandbox_resume_head(sb);
 }
 
-void cop_sandbox_answer_resumed(struct cop_sandbox *sb, const struct cop_error *err, void *userdata)
+json_t *cop_sandbox_resumed_view(struct cop_sandbox *sb)
 {
-        json_t *view = sb ? cop_sandbox_view(sb) : NULL;
+        json_t *view = cop_sandbox_view(sb);
 
-        if (view) {
-                json_object_set_new(view, "memoryRestored", json_boolean(sb->memory_restored || !sb->resume_reason[0]));
-                if (sb->resume_reason[0])
-                        json_object_set_new(view, "resumeReason", json_string(sb->resume_reason));
-                if (sb->resume_message[0])
-                        json_object_set_new(view, "resumeMessage", json_string(sb->resume_message));
-                json_object_set_new(view, "resume_ms", json_real((double)sb->resume_time / 1000));
-        }
-        cop_op_done(userdata, view, err);
+        if (!view)
+                return NULL;
+        json_object_set_new(view, "memoryRestored", json_boolean(sb->memory_restored || !sb->resume_reason[0]));
+        if (sb->resume_reason[0])
+                json_object_set_new(view, "resumeReason", json_string(sb->resume_reason));
+        if (sb->resume_message[0])
+                json_object_set_new(view, "resumeMessage", json_string(sb->resume_message));
+        json_object_set_new(view, "resume_ms", json_real((double)sb->resume_time / 1000));
+        if (sb->replay_report && !sb->memory_restored)
+                json_object_set(view, "replay", sb->replay_report);
+        return view;
 }
 
-void cop_sandbox_resume(struct cop_engine *e, const char *ref, bool require_memory, struct cop_op_to to,
+void cop_sandbox_answer_resumed(struct cop_sandbox *sb, const struct cop_error *err, void *userdata)
+{
+        if (!sb || !cop_replay_wait(sb, userdata))
+                cop_op_done(userdata, sb ? cop_sandbox_resumed_view(sb) : NULL, err);
+}
+
+/* A resume of a sandbox that need not be woken, with other limits. */
+struct resume_update {
+        struct cop_engine *engine;
+        struct cop_op *op;
+};
+
+static void on_updated(json_t *sandbox, const struct cop_error *err, void *userdata)
+{
+        struct resume_update *u = userdata;
+        struct cop_op *op = u->op;
+        struct cop_engine *e = u->engine;
+
+        free(u);
+        if (err)
+                cop_op_done(op, NULL, err);
+        else
+                cop_sandbox_when_running(e, json_string_value(json_object_get(sandbox, "id")),
+                                         cop_sandbox_answer_resumed, op);
+}
+
+static void resume_with_limits(struct cop_engine *e, const char *ref, json_t *limits, struct cop_op *op)
+{
+        struct resume_update *u = calloc(1, sizeof(*u));
+
+        if (!u) {
+                cop_op_done(op, NULL, NULL);
+                return;
+        }
+        *u = (struct resume_update){.engine = e, .op = op};
+        cop_sandbox_update(e, ref, limits, (struct cop_op_to){.done = on_updated, .userdata = u}, NULL);
+}
+
+static unsigned replay_mode(const char *word)
+{
+        static const char *const words[] = {"none", "all", "pure"}; /* in the order of enum cop_replay_mode */
+
+        for (unsigned i = 0; word && i < ELEMENTSOF(words); i++)
+                if (strcmp(word, words[i]) == 0)
+                        return i + 1;
+        return 0;
+}
+
+void cop_sandbox_resume(struct cop_engine *e, const char *ref, const struct cop_resume_params *p, struct cop_op_to to,
                         struct cop_op **ret_op)
 {
         struct cop_op *op = cop_op_new(e, to, NULL, NULL);
         struct cop_sandbox *sb = cop_sandbox_by_ref(e, ref);
+        struct cop_error err;
 
         if (ret_op)
                 *ret_op = NULL;
         if (!op)
                 return;
-        if (sb && sb->state == COP_SANDBOX_SUSPENDED)
-                sb->require_memory = require_memory;
-        if (sb && sb->state == COP_SANDBOX_RUNNING)
+        bool asleep = sb && sb->state == COP_SANDBOX_SUSPENDED;
+        if (asleep && p->limits && cop_sandbox_patch_asleep(sb, p->limits, &err) < 0) {
+                cop_op_done(op, NULL, &err);
+                return;
+        }
+        if (asleep) {
+                sb->require_memory = p->require_memory;
+                sb->replay_asked = replay_mode(p->replay);
+        }
+        if (sb && sb->state == COP_SANDBOX_RUNNING && !sb->replay)
                 sb->memory_restored = true; /* it never lost it */
-        cop_op_when_running(op, e, ref, cop_sandbox_answer_resumed, op, ret_op);
+        uint64_t serial = cop_op_serial(op);
+        if (p->limits && !asleep)
+                resume_with_limits(e, ref, p->limits, op);
+        else
+                cop_sandbox_when_running(e, ref, cop_sandbox_answer_resumed, op);
+        if (ret_op)
+                *ret_op = cop_op_find(e, serial);
 }
 
 /* -- suspend ----------------------------------------------------------------------------------------------------------------------- */
@@ -360,7 +432,7 @@ void cop_sandbox_resume(struct cop_engine *e, const char *ref, bool require_memo
 static const char *busy_kernels(const struct cop_sandbox *sb)
 {
         for (struct cop_context *c = sb->contexts; c; c = c->next) {
-                if (c->running || c->queue_head)
+                if (c->running || c->queue_head || c->replay)
                         return "a cell is running";
                 if (c->removing || c->call || c->waiting || c->prepare ||
                     (c->kernel && !cop_kernel_is_ready(c->kernel)))

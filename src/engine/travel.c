@@ -227,7 +227,7 @@ static void begin(struct cop_sandbox *sb, const struct cop_error *running_error,
 static const char *in_the_way(struct cop_sandbox *sb)
 {
         for (const struct cop_context *c = sb->contexts; c; c = c->next)
-                if (c->running || c->queue_head)
+                if (c->running || c->queue_head || c->replay)
                         return "a cell is running";
         return cop_commands_attached(sb) ? "a command is attached" : NULL;
 }

@@ -23,6 +23,7 @@ static int parse_flags(json_t *body, struct cop_cell_params *p, struct cop_error
             (r = cop_field_word(body, "on_disconnect", gone_words, &gone, err)) < 0 ||
             (r = cop_json_get_bool(body, "silent", &p->silent, err)) < 0 ||
             (r = cop_json_get_bool(body, "store_history", &history, err)) < 0 ||
+            (r = cop_json_get_bool(body, "pure", &p->pure, err)) < 0 ||
             (r = cop_json_get_bool(body, "detach", &p->detach, err)) < 0)
                 return r;
         p->stdin_open = input == 1;
@@ -34,7 +35,8 @@ static int parse_flags(json_t *body, struct cop_cell_params *p, struct cop_error
 static int parse_params(json_t *body, struct cop_cell_params *p, struct cop_error *err)
 {
         static const char *const fields[] = {"code",   "context",       "timeout",    "stdin",  "on_disconnect",
-                                             "silent", "store_history", "output_max", "detach", NULL};
+                                             "silent", "store_history", "output_max", "detach", "pure",
+                                             NULL};
         int r;
 
         if ((r = cop_json_check_keys(body, fields, err)) < 0 || (r = cop_json_get_str(body, "code", &p->code, err)) < 0)

@@ -3,8 +3,7 @@
 #include <string.h>
 
 #include "fields.h"
-#include "request.h"
-#include "stream.h"
+#include "progress.h"
 
 static void list(struct cop_request *r)
 {
@@ -21,65 +20,13 @@ static void remove_one(struct cop_request *r)
         cop_image_remove(r->engine, cop_request_param(r, 0), cop_request_to(r), &r->op);
 }
 
-/* -- progress ----------------------------------------------------------------------------------------------------- */
+/* -- making ------------------------------------------------------------------------------------------------------- */
 
-static void progress(json_t *event, void *userdata)
-{
-        struct cop_request *r = userdata;
-        _cleanup_json_ json_t *line = NULL;
-
-        if (r->gone || !r->state)
-                return;
-        line = json_pack("{s:s}", "type", "progress");
-        json_object_update(line, event);
-        cop_feed_add(r->state, line, false);
-}
-
-static void done(json_t *image, const struct cop_error *err, void *userdata)
-{
-        struct cop_request *r = userdata;
-        struct cop_feed *feed = r->state;
-        _cleanup_json_ json_t *line = NULL;
-
-        if (err) {
-                line = json_pack("{s:s}", "type", "fault");
-                _cleanup_json_ json_t *error = cop_error_json(err);
-                json_object_update(line, error);
-        } else {
-                line = json_pack("{s:s,s:O}", "type", "end", "image", image);
-        }
-        if (line)
-                cop_feed_add(feed, line, true);
-        r->state = NULL;
-        cop_feed_end(feed);
-        cop_request_done(r);
-}
-
-static void feed_free(struct cop_request *r)
-{
-        if (r->state)
-                cop_feed_end(r->state);
-}
-
-/* The destination of what takes long: the reply, or a stream of events. */
+/* The destination of what takes long. */
 static bool destination(struct cop_request *r, struct cop_op_to *ret)
 {
-        enum cop_accept format = cop_accept_parse(cop_request_header(r, "Accept"), COP_ACCEPT_JSON);
-        _cleanup_json_ json_t *start = NULL;
-
         r->success = 201;
-        if (format == COP_ACCEPT_JSON) {
-                *ret = cop_request_to(r);
-                return true;
-        }
-        r->state = cop_stream_feed(r, format);
-        if (!r->state)
-                return false;
-        r->state_free = feed_free;
-        start = json_pack("{s:s}", "type", "start");
-        cop_feed_add(r->state, start, true);
-        *ret = cop_request_to_fn(r, done, progress);
-        return true;
+        return cop_progress_to(r, "image", ret);
 }
 
 static void build(struct cop_request *r)

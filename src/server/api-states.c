@@ -1,9 +1,10 @@
 /* Saved states: suspend, resume, snapshots, forks, undo and the tree of nodes. */
 #include "base/parse.h"
 #include "fields.h"
-#include "request.h"
+#include "progress.h"
 
 #define FORK_MAX 100
+#define MEMORY_MIN (16u << 20)
 #define UNDO_MAX 10000
 
 static bool fields_are(struct cop_request *r, const char *const *fields)
@@ -24,18 +25,43 @@ static void suspend(struct cop_request *r)
                 cop_sandbox_suspend(r->engine, cop_request_param(r, 0), cop_request_to(r), &r->op);
 }
 
+/* {memory?, cpus?} as a patch of the sandbox: sizes in bytes. */
+static int resume_limits(json_t *body, json_t *limits, struct cop_error *err)
+{
+        unsigned milli = 0;
+        uint64_t memory = 0;
+        int k = cop_field_size(body, "memory", MEMORY_MIN, &memory, err);
+
+        if (k > 0)
+                json_object_set_new(limits, "memory", json_integer((json_int_t)memory));
+        if (k >= 0 && (k = cop_field_cpus(body, "cpus", &milli, err)) > 0)
+                json_object_set(limits, "cpus", json_object_get(body, "cpus"));
+        return MIN_OF(k, 0);
+}
+
 static void resume(struct cop_request *r)
 {
-        static const char *const fields[] = {"require_memory", NULL};
+        static const char *const fields[] = {"require_memory", "replay", "memory", "cpus", NULL};
+        static const char *const modes[] = {"none", "all", "pure", NULL};
+        _cleanup_json_ json_t *limits = json_object();
+        struct cop_resume_params p = {0};
         struct cop_error err = COP_ERROR_NULL;
-        bool require_memory = false;
+        struct cop_op_to to;
+        unsigned mode = 0;
+        int k;
 
         if (!fields_are(r, fields))
                 return;
-        if (cop_json_get_bool(r->json, "require_memory", &require_memory, &err) < 0)
+        if (cop_json_get_bool(r->json, "require_memory", &p.require_memory, &err) < 0 ||
+            (k = cop_field_word(r->json, "replay", modes, &mode, &err)) < 0 ||
+            resume_limits(r->json, limits, &err) < 0) {
                 cop_reply_error(r, &err);
-        else
-                cop_sandbox_resume(r->engine, cop_request_param(r, 0), require_memory, cop_request_to(r), &r->op);
+                return;
+        }
+        p.replay = k > 0 ? modes[mode] : NULL;
+        p.limits = json_object_size(limits) > 0 ? limits : NULL;
+        if (cop_progress_to(r, "sandbox", &to))
+                cop_sandbox_resume(r->engine, cop_request_param(r, 0), &p, to, &r->op);
 }
 
 static void snapshot(struct cop_request *r)

@@ -251,7 +251,7 @@ struct cop_cell_filter {
 };
 int cop_store_cell_list(struct cop_store *s, const struct cop_cell_filter *f, struct cop_cell_row ***ret,
                         struct cop_error *err);
-/* Cells of a sandbox that ran and ended, newer than both `after` and `travel` (the newest cell when the sandbox went back: what was
+/* Cells of a sandbox that ran and ended (replays are no cells of their own), newer than both `after` and `travel` (the newest cell when the sandbox went back: what was
  * before it was undone) and not newer than `upto`.  Ids; "" = none, for upto NULL = the newest. */
 struct cop_cell_span {
         const char *sandbox_id, *after, *travel, *upto;

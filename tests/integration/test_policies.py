@@ -55,7 +55,7 @@ def test_effective_values_are_shown_at_once(make):
     sandbox = make(policy={"idle_seconds": 30, "checkpoints": "off"})
     policy = sandbox.info()["policy"]
     assert policy == {"idle_seconds": 30, "persistent": False, "checkpoints": "off", "on_timeout": "keep",
-                      "checkpoint_keep": 50, "checkpoint_bytes": 4 << 30, "retention_days": 14}
+                      "checkpoint_keep": 50, "checkpoint_bytes": 4 << 30, "retention_days": 14, "replay": "none"}
     assert patch(sandbox, persistent=True) == {**policy, "persistent": True}
     assert patch(sandbox, idle_seconds=None)["idle_seconds"] == 600
     assert sandbox.info()["policy"]["persistent"] is True

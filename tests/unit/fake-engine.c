@@ -651,10 +651,10 @@ void cop_sandbox_suspend(struct cop_engine *e, const char *ref, struct cop_op_to
 {
         simple(e, "suspend", ref, to, ret_op);
 }
-void cop_sandbox_resume(struct cop_engine *e, const char *ref, bool require_memory, struct cop_op_to to,
+void cop_sandbox_resume(struct cop_engine *e, const char *ref, const struct cop_resume_params *p, struct cop_op_to to,
                         struct cop_op **ret_op)
 {
-        simple(e, require_memory ? "resume_with_memory" : "resume", ref, to, ret_op);
+        simple(e, p->require_memory ? "resume_with_memory" : "resume", ref, to, ret_op);
 }
 void cop_sandbox_snapshot(struct cop_engine *e, const char *ref, const char *name, bool files_only, struct cop_op_to to,
                           struct cop_op **ret_op)
