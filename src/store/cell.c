@@ -138,12 +138,13 @@ static const struct cop_table span_table = COP_TABLE(struct cop_cell_span, span_
 int cop_store_cell_count(struct cop_store *s, const struct cop_cell_span *span, uint64_t *ret, struct cop_error *err)
 {
         int64_t count = 0;
-        int r = cop_sql_number(s,
-                               "SELECT count(*) FROM cells WHERE sandbox_id = :sandbox_id AND started_at > 0 AND "
-                               "ended_at > 0 AND replay_of = '' AND seq > coalesce((SELECT seq FROM cells WHERE id = :after), 0)"
-                               " AND seq > coalesce((SELECT seq FROM cells WHERE id = :travel), 0)"
-                               " AND (:upto IS NULL OR seq <= (SELECT seq FROM cells WHERE id = :upto))",
-                               &span_table, span, &count, err);
+        int r = cop_sql_number(
+                s,
+                "SELECT count(*) FROM cells WHERE sandbox_id = :sandbox_id AND started_at > 0 AND "
+                "ended_at > 0 AND replay_of = '' AND seq > coalesce((SELECT seq FROM cells WHERE id = :after), 0)"
+                " AND seq > coalesce((SELECT seq FROM cells WHERE id = :travel), 0)"
+                " AND (:upto IS NULL OR seq <= (SELECT seq FROM cells WHERE id = :upto))",
+                &span_table, span, &count, err);
 
         if (r < 0)
                 return r;
