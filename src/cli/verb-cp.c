@@ -20,6 +20,7 @@
 #include "base/json.h"
 #include "base/parse.h"
 #include "cli.h"
+#include "download.h"
 #include "print.h"
 #include "verbs.h"
 
@@ -261,27 +262,13 @@ static int download(struct cop_cli *cli, const char *name, int fd, const char *p
         return r;
 }
 
-/* Into a temporary file beside the target, renamed when whole: what was there stays until then. */
 static int download_file(struct cop_cli *cli, const struct place *from, const char *to)
 {
-        _cleanup_free_ char *path = cop_cli_path("/api/sandboxes/%s/files?path=%s", from->sandbox, from->path),
-                            *temp = NULL;
-        struct stat st;
-        bool special = stat(to, &st) == 0 && !S_ISREG(st.st_mode); /* /dev/stdout, a FIFO */
+        _cleanup_free_ char *path = cop_cli_path("/api/sandboxes/%s/files?path=%s", from->sandbox, from->path);
+        struct progress p = {.cli = cli, .name = from->path, .begin = cop_now(CLOCK_MONOTONIC)};
+        int r = cop_download(cli->client, path, to, show_progress, &p, &cli->err);
 
-        if (strcmp(to, "-") == 0)
-                return download(cli, from->path, STDOUT_FILENO, path);
-        if (asprintf(&temp, "%s.%d.part", to, (int)getpid()) < 0)
-                return cop_error_errno(&cli->err, ENOMEM, "copying");
-        const char *target = special ? to : temp;
-        _cleanup_close_ int fd = open(target, O_WRONLY | O_CLOEXEC | (special ? 0 : O_CREAT | O_EXCL), 0666);
-        if (fd < 0)
-                return cop_error_errno(&cli->err, errno, "creating %s", target);
-        int r = download(cli, from->path, fd, path);
-        if (r == 0 && !special && rename(temp, to) < 0)
-                r = cop_error_errno(&cli->err, errno, "creating %s", to);
-        if (r < 0 && !special)
-                unlink(temp);
+        end_progress(&p);
         return r;
 }
 
