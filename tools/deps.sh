@@ -14,6 +14,7 @@ run="gcc libc6-dev make meson ninja-build pkg-config
      nftables iproute2 uidmap ca-certificates curl python3"
 dev="clang clang-format clang-tidy libclang-rt-14-dev llvm universal-ctags shellcheck git
      python3-pytest python3-yaml python3-jsonschema python3-zmq python3-jupyter-client python3-ipykernel
+     python3-nbformat
      bubblewrap strace gdb sqlite3
      python3-numpy python3-pandas python3-matplotlib golang-go redis-server libjemalloc2 libmimalloc2.0"
 

@@ -76,7 +76,7 @@ void cop_sandbox_remove(struct cop_engine *e, const char *ref, struct cop_op_to 
 void cop_sandbox_remove_all(struct cop_engine *e, struct cop_op_to to, struct cop_op **ret_op);
 void cop_sandbox_kernelspecs(struct cop_engine *e, const char *ref, struct cop_op_to to);
 
-/* -- states: sleep.c, branch.c, node.c --------------------------------------------------------------------------------- */
+/* -- states: sleep.c, branch.c, node.c --------------------------------------------------------------------------- */
 
 /* Processes and memory to disk; nothing is left running.  Waits up to 30 s for running cells and attached commands. */
 void cop_sandbox_suspend(struct cop_engine *e, const char *ref, struct cop_op_to to, struct cop_op **ret_op);
@@ -155,6 +155,17 @@ void cop_cell_interrupt(struct cop_engine *e, const char *ref, const char *cell,
 void cop_cell_input(struct cop_engine *e, const char *ref, const char *cell, const char *value, struct cop_op_to to);
 /* A streaming client went away: applies the cell's on_disconnect rule. */
 void cop_cell_disconnected(struct cop_engine *e, const char *ref, const char *cell);
+
+/* -- notebooks: notebook.c ------------------------------------------------------------------------------------------ */
+
+/* The cells of a context that led to its present state as a notebook (nbformat 4.5), made while it is read; of a sandbox that sleeps
+ * (it is not woken) or has ended, too.  context NULL = "default"; undone: with the cells that were undone.  more as with records. */
+struct cop_notebook;
+int cop_notebook_open(struct cop_engine *e, const char *ref, const char *context, bool undone,
+                      void (*more)(void *userdata), void *userdata, struct cop_notebook **ret, struct cop_error *err);
+/* Bytes, 0 at the end, -EAGAIN, or another negative errno when it cannot be completed. */
+ssize_t cop_notebook_read(struct cop_notebook *n, char *buf, size_t size);
+struct cop_notebook *cop_notebook_close(struct cop_notebook *n); /* takes NULL */
 
 /* -- commands: command.c -------------------------------------------------------------------------------------------- */
 

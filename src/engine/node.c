@@ -43,6 +43,7 @@ static char *make_spec(struct cop_sandbox *sb)
         json_object_set_new(spec, "travel_cell", json_string(sb->row->travel_cell));
         json_object_set_new(spec, "ordinal", json_integer(cop_checkpoint_next_ordinal(sb)));
         json_object_set_new(spec, "policy", sb->row->policy ? json_loads(sb->row->policy, 0, NULL) : json_object());
+        json_object_set_new(spec, "history", cop_history_of_sandbox(sb->engine, sb->row, true));
         return json_dumps(spec, JSON_COMPACT);
 }
 

@@ -79,6 +79,14 @@ void cop_node_flatten(struct cop_engine *e, const char *node_id, cop_flattened_f
 void cop_node_flatten_if_deep(struct cop_engine *e, const struct cop_node_row *node);
 void cop_flattenings_drop(struct cop_engine *e);
 
+/* -- history.c ------------------------------------------------------------------------------------------------------------- */
+
+/* The cells that led to its present state, as ranges (see history.c), also for one that has ended.  ended: up to the newest cell that
+ * has ended, else the newest of all. */
+json_t *cop_history_of_sandbox(struct cop_engine *e, const struct cop_sandbox_row *row, bool ended);
+/* From now on its state goes on from this node's.  The caller saves the row. */
+void cop_history_begin(struct cop_engine *e, struct cop_sandbox_row *row, const struct cop_node_row *node);
+
 /* -- sleep.c --------------------------------------------------------------------------------------------------------------- */
 
 /* Wakes a suspended sandbox; joins a waking under way.  Waiters of the sandbox are served in the end. */

@@ -148,6 +148,7 @@ static int fill_row(struct cop_engine *e, const struct cop_sandbox_params *p, co
         if (node) {
                 memcpy(row->node_id, node->id, sizeof(row->node_id));
                 row->layers = cop_layers_cut(e, node->layers);
+                cop_history_begin(e, row, node);
         }
         row->ttl = p->ttl == USEC_INFINITY ? 0 : p->ttl;
         row->created_at = cop_now(CLOCK_REALTIME);

@@ -165,6 +165,7 @@ static void on_stopped(struct cop_msg *reply, const struct cop_error *stop_error
         }
         note_redo(t, sb);
         cop_node_note_travel(sb);
+        cop_history_begin(t->engine, sb->row, t->target);
         memcpy(sb->row->node_id, t->target->id, sizeof(sb->row->node_id));
         if (cop_node_restore_contexts(sb, t->target, true, &err) < 0)
                 cop_log_warning("sandbox %s: %s", sb->id, err.message);

@@ -107,6 +107,43 @@ static void stream(struct cop_request *r)
         cop_stream_record(r, COP_RECORD_CELL, cop_request_param(r, 0), cop_request_param(r, 1), after, true);
 }
 
+/* -- notebook ------------------------------------------------------------------------------------------------------ */
+
+static ssize_t notebook_read(void *source, char *buf, size_t n)
+{
+        return cop_notebook_read(source, buf, n);
+}
+
+static void notebook_close(void *source)
+{
+        cop_notebook_close(source);
+}
+
+static void notebook_more(void *userdata)
+{
+        cop_request_wake(userdata);
+}
+
+static void notebook(struct cop_request *r)
+{
+        static const char *const names[] = {"context", "undone", NULL};
+        struct cop_body_source source = {.read = notebook_read, .close = notebook_close};
+        struct cop_error err = COP_ERROR_NULL;
+        struct cop_notebook *n = NULL;
+        const char *context = NULL;
+        bool undone = false;
+
+        if (cop_query_check(&r->uri, names, NULL, &err) < 0 || cop_query_str(&r->uri, "context", &context, &err) < 0 ||
+            cop_query_bool(&r->uri, "undone", &undone, &err) < 0 ||
+            cop_notebook_open(r->engine, cop_request_param(r, 0), context, undone, notebook_more, r, &n, &err) < 0) {
+                cop_reply_error(r, &err);
+                return;
+        }
+        source.source = n;
+        cop_reply_header(r, "Cache-Control", "no-store");
+        cop_reply_source(r, 200, "application/x-ipynb+json", source, UINT64_MAX);
+}
+
 /* -- the rest ----------------------------------------------------------------------------------------------------- */
 
 static int parse_filter(struct cop_request *r, json_t *filter, struct cop_error *err)
@@ -180,6 +217,7 @@ static void input(struct cop_request *r)
 const struct cop_route cop_api_cells[] = {
         {"POST", "/api/sandboxes/{sb}/cells", COP_AUTH_TOKEN, COP_BODY_JSON, CELL_BODY_MAX, run},
         {"GET", "/api/sandboxes/{sb}/cells", COP_AUTH_TOKEN, COP_BODY_NONE, 0, list},
+        {"GET", "/api/sandboxes/{sb}/notebook", COP_AUTH_TOKEN, COP_BODY_NONE, 0, notebook},
         {"GET", "/api/sandboxes/{sb}/cells/{cell}", COP_AUTH_TOKEN, COP_BODY_NONE, 0, get},
         {"GET", "/api/sandboxes/{sb}/cells/{cell}/stream", COP_AUTH_TOKEN, COP_BODY_NONE, 0, stream},
         {"POST", "/api/sandboxes/{sb}/cells/{cell}/interrupt", COP_AUTH_TOKEN, COP_BODY_JSON, 0, interrupt},

@@ -178,6 +178,30 @@ int cop_store_cell_exists(struct cop_store *s, const char *id, struct cop_error 
         return r < 0 ? r : count > 0;
 }
 
+int cop_store_cell_newest(struct cop_store *s, const char *sandbox_id, bool ended, int64_t *ret, struct cop_error *err)
+{
+        struct cop_sql_args args = {.id = sandbox_id, .a = ended};
+        int64_t seq = 0;
+        int r = cop_sql_number(s,
+                               "SELECT seq FROM cells WHERE sandbox_id = :id AND (:a = 0 OR ended_at <> 0) ORDER BY "
+                               "seq DESC LIMIT 1",
+                               &cop_sql_args_table, &args, &seq, err);
+
+        if (r < 0)
+                return r;
+        *ret = seq;
+        return 0;
+}
+
+int cop_store_cell_recorded(struct cop_store *s, const char *sandbox_id, int64_t seq, struct cop_error *err)
+{
+        struct cop_sql_args args = {.id = sandbox_id, .a = seq};
+        int64_t found = 0;
+
+        return cop_sql_number(s, "SELECT 1 FROM cells WHERE seq = :a AND sandbox_id = :id", &cop_sql_args_table, &args,
+                              &found, err);
+}
+
 struct cop_cell_row *cop_cell_row_free(struct cop_cell_row *row)
 {
         return cop_sql_row_free(&table, row);

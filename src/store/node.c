@@ -101,6 +101,27 @@ int cop_store_node_in_use(struct cop_store *s, const char *id, struct cop_error 
         return r < 0 ? r : count > 0;
 }
 
+struct found {
+        char id[COP_STORE_ID_MAX];
+};
+static const struct cop_column found_columns[] = {COP_COLUMN(struct found, id, ID)};
+static const struct cop_table found_table = COP_TABLE(struct found, found_columns);
+
+int cop_store_node_after_cell(struct cop_store *s, const char *sandbox_id, const char *cell_id,
+                              char ret[static COP_STORE_ID_MAX], struct cop_error *err)
+{
+        struct cop_sql_args args = {.id = cell_id, .ref = sandbox_id};
+        struct found *found = NULL;
+        int r = cop_sql_get(s, "SELECT id FROM nodes WHERE cell_id = :id ORDER BY sandbox_id <> :ref, seq LIMIT 1",
+                            &cop_sql_args_table, &args, &found_table, &found, err);
+
+        if (r < 0)
+                return r;
+        memcpy(ret, r > 0 ? found->id : (char[COP_STORE_ID_MAX]){0}, COP_STORE_ID_MAX);
+        cop_sql_row_free(&found_table, found);
+        return 0;
+}
+
 int cop_store_node_delete(struct cop_store *s, const char *id, struct cop_error *err)
 {
         struct cop_sql_args args = {.id = id};

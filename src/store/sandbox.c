@@ -6,35 +6,16 @@
 
 #define C(field, kind) COP_COLUMN(struct cop_sandbox_row, field, kind)
 static const struct cop_column columns[] = {
-        C(id, ID),
-        C(state, ID),
-        C(image_id, ID),
-        C(name, TEXT),
-        C(image_name, TEXT),
-        C(labels, TEXT),
-        C(metadata, TEXT),
-        C(env, TEXT),
-        C(limits, TEXT),
-        C(user, TEXT),
-        C(workdir, TEXT),
-        C(boot_id, TEXT),
-        C(slot, INT),
-        C(ttl, I64),
-        C(expires_at, I64),
-        C(created_at, I64),
-        C(started_at, I64),
-        C(ended_at, I64),
-        C(start_time, I64),
-        C(generation, I64),
-        C(ended_reason, TEXT),
-        C(node_id, ID),
-        C(pending_node, ID),
-        C(layers, TEXT),
-        C(policy, TEXT),
-        C(origin_node, ID),
-        C(travel_cell, ID),
-        C(redo, TEXT),
-        C(last_activity_at, I64),
+        C(id, ID),          C(state, ID),        C(image_id, ID),
+        C(name, TEXT),      C(image_name, TEXT), C(labels, TEXT),
+        C(metadata, TEXT),  C(env, TEXT),        C(limits, TEXT),
+        C(user, TEXT),      C(workdir, TEXT),    C(boot_id, TEXT),
+        C(slot, INT),       C(ttl, I64),         C(expires_at, I64),
+        C(created_at, I64), C(started_at, I64),  C(ended_at, I64),
+        C(start_time, I64), C(generation, I64),  C(ended_reason, TEXT),
+        C(node_id, ID),     C(pending_node, ID), C(layers, TEXT),
+        C(policy, TEXT),    C(origin_node, ID),  C(travel_cell, ID),
+        C(redo, TEXT),      C(history, TEXT),    C(last_activity_at, I64),
 };
 #undef C
 static const struct cop_table table = COP_TABLE(struct cop_sandbox_row, columns);
@@ -42,7 +23,7 @@ static const struct cop_table table = COP_TABLE(struct cop_sandbox_row, columns)
 #define SELECT_SANDBOXES                                                                                       \
         "SELECT id, state, name, image_id, image_name, labels, metadata, env, limits, user, workdir, boot_id," \
         " ended_reason, slot, ttl, expires_at, created_at, started_at, ended_at, start_time, generation,"      \
-        " node_id, pending_node, layers, policy, origin_node, travel_cell, redo, last_activity_at"             \
+        " node_id, pending_node, layers, policy, origin_node, travel_cell, redo, history, last_activity_at"    \
         " FROM sandboxes "
 
 static int name_taken(struct cop_store *s, const char *name, int r, struct cop_error *err)
@@ -60,12 +41,13 @@ int cop_store_sandbox_insert(struct cop_store *s, const struct cop_sandbox_row *
                 "INSERT INTO sandboxes(id, state, name, image_id, image_name, labels, metadata, env, limits, user, "
                 "workdir,"
                 " boot_id, ended_reason, slot, ttl, expires_at, created_at, started_at, ended_at, start_time, "
-                "generation, node_id, pending_node, layers, policy, origin_node, travel_cell, redo, last_activity_at)"
+                "generation, node_id, pending_node, layers, policy, origin_node, travel_cell, redo, history, "
+                "last_activity_at)"
                 " VALUES(:id, :state, :name, :image_id, :image_name, :labels, :metadata, :env, :limits, :user, "
                 ":workdir,"
                 " :boot_id, :ended_reason, :slot, :ttl, :expires_at, :created_at, :started_at, :ended_at, :start_time,"
                 " :generation, :node_id, :pending_node, :layers, :policy, :origin_node, :travel_cell, :redo, "
-                ":last_activity_at)",
+                ":history, :last_activity_at)",
                 &table, row, err);
 
         return name_taken(s, row->name, r, err);
@@ -158,7 +140,8 @@ int cop_store_sandbox_set_node(struct cop_store *s, const struct cop_sandbox_row
         return change(s,
                       "UPDATE sandboxes SET state = :state, node_id = :node_id, pending_node = :pending_node, layers = "
                       ":layers,"
-                      " boot_id = :boot_id, travel_cell = :travel_cell, redo = :redo, origin_node = :origin_node,"
+                      " boot_id = :boot_id, travel_cell = :travel_cell, redo = :redo, origin_node = :origin_node, "
+                      "history = :history,"
                       " last_activity_at = :last_activity_at WHERE id = :id",
                       &table, row, row->id, err);
 }

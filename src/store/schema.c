@@ -108,8 +108,12 @@ static const char step_6[] = "ALTER TABLE cells ADD COLUMN parent_id TEXT NOT NU
                              "ALTER TABLE cells ADD COLUMN pure INTEGER NOT NULL DEFAULT 0;"
                              "ALTER TABLE contexts ADD COLUMN last_cell TEXT NOT NULL DEFAULT '';";
 
+/* Which cells led to the present state (engine/history.c); and the node that stands right after a cell is looked up for each. */
+static const char step_7[] = "ALTER TABLE sandboxes ADD COLUMN history TEXT;"
+                             "CREATE INDEX nodes_cell ON nodes(cell_id);";
+
 const char *const cop_schema_steps[] = {
-        step_1, step_2, step_3, step_4, step_5, step_6,
+        step_1, step_2, step_3, step_4, step_5, step_6, step_7,
 };
 const unsigned cop_schema_step_count = ELEMENTSOF(cop_schema_steps);
 

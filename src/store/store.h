@@ -79,7 +79,8 @@ struct cop_sandbox_row {
         char *policy; /* JSON object: idle_seconds, checkpoints, persistent, …; NULL = the defaults */
         char origin_node[COP_STORE_ID_MAX]; /* the node it was made from; "" = its image */
         char travel_cell[COP_STORE_ID_MAX]; /* the newest cell when it last went back; "" = it did not */
-        char *redo;              /* JSON array: nodes that undo left, the next one to redo last; NULL = none */
+        char *redo;    /* JSON array: nodes that undo left, the next one to redo last; NULL = none */
+        char *history; /* JSON object: the cells that led to its state (engine/history.c); NULL = all of its own */
         usec_t last_activity_at; /* kept while it sleeps */
         char *boot_id;           /* of the host when it started */
         char *ended_reason;
@@ -101,7 +102,7 @@ int cop_store_sandbox_ending(struct cop_store *s, const char *id, struct cop_err
  * (cop_store_purge_step). */
 int cop_store_sandbox_ended(struct cop_store *s, const char *id, usec_t at, const char *reason, bool purge,
                             struct cop_error *err);
-/* state, node_id, origin_node, pending_node, layers, boot_id, travel_cell, redo, last_activity_at: the steps of suspend, resume, undo
+/* state, node_id, origin_node, pending_node, layers, boot_id, travel_cell, redo, history, last_activity_at: the steps of suspend, resume, undo
  * and snapshot. */
 int cop_store_sandbox_set_node(struct cop_store *s, const struct cop_sandbox_row *row, struct cop_error *err);
 /* name, labels, metadata, limits, policy, ttl, expires_at.  name_taken. */
@@ -168,6 +169,9 @@ int cop_store_node_set_name(struct cop_store *s, const char *id, const char *nam
 /* 1 when a sandbox that has not ended has it as head, layer or to redo, another node as a layer, or an image as its golden one.  (A parent is no need: images
  * and layers of nodes hold links of their own.) */
 int cop_store_node_in_use(struct cop_store *s, const char *id, struct cop_error *err);
+/* The oldest node whose last cell is this one, of this sandbox if there is one: "" = none. */
+int cop_store_node_after_cell(struct cop_store *s, const char *sandbox_id, const char *cell_id,
+                              char ret[static COP_STORE_ID_MAX], struct cop_error *err);
 /* Its children become those of its parent. */
 int cop_store_node_delete(struct cop_store *s, const char *id, struct cop_error *err);
 struct cop_node_row *cop_node_row_free(struct cop_node_row *row);
@@ -263,6 +267,10 @@ int cop_store_cell_chain(struct cop_store *s, const char *last, uint64_t generat
                          struct cop_cell_row ***ret, struct cop_error *err);
 /* 1 when a cell of this id is recorded. */
 int cop_store_cell_exists(struct cop_store *s, const char *id, struct cop_error *err);
+/* seq of the sandbox's newest cell, of those that have ended when `ended`; 0 = it has none. */
+int cop_store_cell_newest(struct cop_store *s, const char *sandbox_id, bool ended, int64_t *ret, struct cop_error *err);
+/* 1 when this cell of the sandbox is still recorded, else 0. */
+int cop_store_cell_recorded(struct cop_store *s, const char *sandbox_id, int64_t seq, struct cop_error *err);
 struct cop_cell_row *cop_cell_row_free(struct cop_cell_row *row);
 struct cop_cell_row **cop_cell_rows_free(struct cop_cell_row **rows);
 

@@ -69,6 +69,7 @@ def every_call_of_a_sandbox(api, path):
     cell = api.post(f"{path}/cells", {"code": "import time; time.sleep(50)", "detach": True})
     api.post(f"{path}/cells/{cell['id']}/interrupt", {})
 
+    assert raw(api, "GET", f"{path}/notebook?context=default&undone=1").json()["nbformat"] == 4
     command = api.post(f"{path}/exec", {"argv": ["sleep", "100"], "detach": True, "cwd": "/tmp", "env": {"A": "b"}})
     api.get(f"{path}/commands")
     api.get(f"{path}/commands/{command['pid']}")

@@ -170,3 +170,13 @@ def test_many_megabytes_in_one_event(server, cli):
     text = "x" * (8 << 20)
     server.will_say(200, lines(START, {"type": "stdout", "text": text}, END))
     assert cli.ok("run", "demo", "1").out == text
+
+
+def test_an_export_that_breaks_off_leaves_the_old_file(server, cli, tmp_path):
+    file = tmp_path / "session.ipynb"
+    file.write_text("old")
+    server.will_say(200, '{"cells":[', cut=True)
+    done = cli("export", "demo", "-o", file, "--context", "a b", "--undone")
+    assert done.status == 1 and "coppice: " in done.err
+    assert file.read_text() == "old" and list(tmp_path.iterdir()) == [file]
+    assert server.requests[0][1] == "/api/sandboxes/demo/notebook?context=a%20b&undone=1"

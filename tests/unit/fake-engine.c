@@ -405,6 +405,28 @@ struct cop_record_reader *cop_record_close(struct cop_record_reader *r)
         return NULL;
 }
 
+int cop_notebook_open(struct cop_engine *e, const char *ref, const char *context, bool undone,
+                      void (*more)(void *userdata), void *userdata, struct cop_notebook **ret, struct cop_error *err)
+{
+        struct cop_record_reader *reader;
+        int r = cop_record_open(e, COP_RECORD_CELL, ref, context, undone, true, more, userdata, &reader, err);
+
+        if (r == 0)
+                *ret = (struct cop_notebook *)reader;
+        return r;
+}
+
+ssize_t cop_notebook_read(struct cop_notebook *n, char *buf, size_t size)
+{
+        return cop_record_read((struct cop_record_reader *)n, buf, size);
+}
+
+struct cop_notebook *cop_notebook_close(struct cop_notebook *n)
+{
+        cop_record_close((struct cop_record_reader *)n);
+        return NULL;
+}
+
 /* -- files -------------------------------------------------------------------------------------------------------- */
 
 unsigned char fake_byte(uint64_t offset)

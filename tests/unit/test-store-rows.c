@@ -66,6 +66,7 @@ TEST(every_field_of_a_sandbox_comes_back)
         row.user = (char *)"user";
         row.workdir = (char *)"/workspace";
         row.boot_id = (char *)"boot";
+        row.history = (char *)"{\"after\":7}";
         row.ttl = 60000000;
         row.generation = UINT32_MAX + 5ULL;
         ASSERT_OK(cop_store_sandbox_insert(s, &row, &err), &err);
@@ -86,6 +87,7 @@ TEST(every_field_of_a_sandbox_comes_back)
         ASSERT_STR(back->user, row.user);
         ASSERT_STR(back->workdir, row.workdir);
         ASSERT_STR(back->boot_id, row.boot_id);
+        ASSERT_STR(back->history, row.history);
         ASSERT_STR(back->ended_reason, NULL);
         ASSERT_EQ(back->slot, 7);
         ASSERT_EQ(back->ttl, row.ttl);
@@ -444,6 +446,63 @@ TEST(cells_are_listed_in_order_from_either_end)
         ASSERT_STR(cells(s, (struct cop_cell_filter){.open = true}), "c2 c3 c4");
         ASSERT_STR(cells(s, (struct cop_cell_filter){.status = "error"}), "c1");
         ASSERT_STR(cells(s, (struct cop_cell_filter){.context_id = "none"}), "");
+        cop_store_close(s);
+}
+
+TEST(the_newest_cell_and_whether_one_is_kept)
+{
+        struct cop_store *s = open_store();
+        struct cop_error err;
+        int64_t seq = 99;
+
+        add_sandbox(s, "sb_a", NULL, 0);
+        ASSERT_OK(cop_store_cell_newest(s, "sb_a", false, &seq, &err), &err);
+        ASSERT_EQ(seq, 0);
+        add_cell(s, "c1", "default", "1");
+        add_cell(s, "c2", "default", "2");
+        struct cop_cell_row end = {.id = "c1", .status = "ok", .ended_at = 9, .execution_count = 1};
+        ASSERT_OK(cop_store_cell_end(s, &end, &err), &err);
+        ASSERT_OK(cop_store_cell_newest(s, "sb_a", false, &seq, &err), &err);
+        ASSERT_EQ(seq, 2);
+        ASSERT_OK(cop_store_cell_newest(s, "sb_a", true, &seq, &err), &err);
+        ASSERT_EQ(seq, 1);
+        ASSERT_EQ(cop_store_cell_recorded(s, "sb_a", 2, &err), 1);
+        ASSERT_EQ(cop_store_cell_recorded(s, "sb_a", 3, &err), 0);
+        ASSERT_EQ(cop_store_cell_recorded(s, "sb_b", 2, &err), 0);
+        cop_store_close(s);
+}
+
+static void add_node(struct cop_store *s, const char *id, const char *sandbox_id, const char *cell_id)
+{
+        struct cop_node_row row = {.kind = "memory",
+                                   .reason = "snapshot",
+                                   .image_id = "im_a",
+                                   .layers = (char *)"[]",
+                                   .spec = (char *)"{}"};
+        struct cop_error err;
+
+        snprintf(row.id, sizeof(row.id), "%s", id);
+        snprintf(row.sandbox_id, sizeof(row.sandbox_id), "%s", sandbox_id);
+        snprintf(row.cell_id, sizeof(row.cell_id), "%s", cell_id);
+        ASSERT_OK(cop_store_node_insert(s, &row, &err), &err);
+}
+
+TEST(the_node_that_stands_right_after_a_cell)
+{
+        struct cop_store *s = open_store();
+        char id[COP_STORE_ID_MAX];
+        struct cop_error err;
+
+        add_node(s, "nd_copy", "sb_b", "c1");
+        add_node(s, "nd_first", "sb_a", "c1");
+        add_node(s, "nd_later", "sb_a", "c1");
+        add_node(s, "nd_other", "sb_b", "c2");
+        ASSERT_OK(cop_store_node_after_cell(s, "sb_a", "c1", id, &err), &err);
+        ASSERT_STR(id, "nd_first");
+        ASSERT_OK(cop_store_node_after_cell(s, "sb_a", "c2", id, &err), &err);
+        ASSERT_STR(id, "nd_other");
+        ASSERT_OK(cop_store_node_after_cell(s, "sb_a", "c3", id, &err), &err);
+        ASSERT_STR(id, "");
         cop_store_close(s);
 }
 
