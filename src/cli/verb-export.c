@@ -39,7 +39,8 @@ const struct cop_verb cop_verb_export = {
         .args = "SANDBOX",
         .summary = "write the session as a Jupyter notebook",
         .notes = "The cells that led to the present state, with outputs, errors and times; without what was undone.\n"
-                 "A copy begins with the cells of the session it was forked from. What sleeps goes on sleeping.",
+                 "A copy begins with the cells of the session it was forked from. What sleeps goes on sleeping.\n"
+                 "coppice import runs it again.",
         .examples = "coppice export demo -o session.ipynb\n"
                     "coppice export demo --context analysis --undone | jq '.cells | length'",
         .options = options,

@@ -180,3 +180,29 @@ def test_an_export_that_breaks_off_leaves_the_old_file(server, cli, tmp_path):
     assert done.status == 1 and "coppice: " in done.err
     assert file.read_text() == "old" and list(tmp_path.iterdir()) == [file]
     assert server.requests[0][1] == "/api/sandboxes/demo/notebook?context=a%20b&undone=1"
+
+
+NOTEBOOK = json.dumps({"nbformat": 4, "nbformat_minor": 2, "metadata": {"kernelspec": {"language": "python"}}, "cells": [
+    {"cell_type": "code", "source": source, "metadata": {}} for source in ("first", "second", "third")]})
+
+
+def test_an_import_whose_sandbox_dies_tells_how_far_it_came(server, cli):
+    server.will_say(201, {"id": "sb_9"})
+    server.will_say(200, {"id": "cell_1", "status": "ok", "duration_ms": 12.0})
+    server.will_say(410, {"error": True, "code": "sandbox_ended", "message": "sandbox sb_9 has ended"})
+    done = cli("import", "-", "--json", "--timeout", "2m", "--image", "im", input=NOTEBOOK)
+    report = json.loads(done.out)
+    assert done.status == 1 and "sandbox sb_9 has ended" in done.err
+    assert [c["status"] for c in report["cells"]] == ["ok", "failed", "skipped"]
+    assert (report["ok"], report["failed"], report["skipped"], report["sandbox"]["id"]) == (1, 1, 1, "sb_9")
+    assert json.loads(server.requests[0][3]) == {"image": "im"}
+    assert json.loads(server.requests[1][3]) == {"code": "first", "on_disconnect": "interrupt", "timeout": 120}
+
+
+def test_an_import_without_a_kernel_for_its_language_removes_its_sandbox(server, cli):
+    server.will_say(201, {"id": "sb_9"})
+    server.will_say(404, {"error": True, "code": "kernelspec_not_found", "message": "no kernel for r"})
+    server.will_say(200, {"id": "sb_9", "state": "ended"})
+    done = cli("import", "-", input=NOTEBOOK.replace('"python"', '"R"'))
+    assert done.status == 1 and "no kernel for r" in done.err and done.out == ""
+    assert [(r[0], r[1]) for r in server.requests[1:]] == [("POST", "/api/sandboxes/sb_9/contexts"), ("DELETE", "/api/sandboxes/sb_9")]

@@ -1,4 +1,4 @@
-"""Export to notebooks: what Jupyter's own nbformat accepts, and what of a session is in it."""
+"""Export to notebooks and import of them: what Jupyter's own nbformat accepts, and what of a session is in it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,18 @@ from urllib.parse import urlencode
 import nbformat
 import pytest
 
+from cli import Cli
 from client import ApiError, Sandbox, wait_for
 
 
 @pytest.fixture(scope="module")
 def api(states_daemon):
     return states_daemon.api
+
+
+@pytest.fixture(scope="module")
+def cli(states_daemon):
+    return Cli(states_daemon.home)
 
 
 @pytest.fixture
@@ -220,3 +226,87 @@ def test_cells_that_have_not_ended(sb, api):
     first, second = export(sb).cells
     assert (first.metadata.coppice.status, second.metadata.coppice.status) == ("running", "queued")
     assert first.outputs == [] and second.execution_count is None
+
+
+# -- the command line ------------------------------------------------------------------------------------------------------
+
+def test_round_trip(cli, tmp_path):
+    source = cli.ok("new", "--name", "trip").out.strip()
+    for code in ("import math", "x = [n ** 2 for n in range(5)]", "def area(r): return math.pi * r * r", "%cd /tmp", "!echo shell",
+                 "s = 'grüße \\U0001f600'", "y = sum(x)\ny"):
+        cli.ok("run", "trip", code)
+    cli.ok("suspend", "trip")
+    file = tmp_path / "trip.ipynb"
+    cli.ok("export", "trip", "-o", file)
+    assert [p.name for p in tmp_path.iterdir()] == ["trip.ipynb"]
+    piped = cli.ok("export", "trip").out
+    assert check(piped).cells == check(file.read_text()).cells == check(cli.ok("export", "trip", "-o", "-").out).cells
+    assert cli.json("info", "trip", "--json")["state"] == "suspended"
+    done = cli.ok("import", file, "--name", "trip-2")
+    copy = done.out.strip()
+    assert copy != source and copy.startswith("sb_")
+    assert "[7/7] ok" in done.err and "7 cells ok, 0 failed, 0 left out" in done.err
+    for name in ("trip", "trip-2"):
+        assert cli.ok("run", name, "print(x, y, s, round(area(2), 3), __import__('os').getcwd())").out == \
+            "[0, 1, 4, 9, 16] 30 grüße \U0001f600 12.566 /tmp\n"
+    again = cli.ok("export", "trip-2").out
+    assert sources(check(again))[:7] == sources(check(piped))
+    third = cli.json("import", "-", "--json", input=piped)
+    assert third["ok"] == 7 and [c["status"] for c in third["cells"]] == ["ok"] * 7
+    cli.ok("rm", "trip", "trip-2", third["sandbox"]["id"])
+
+
+def notebook_of(*cells, **changes) -> str:
+    return json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": list(cells), **changes})
+
+
+def code(source, **metadata):
+    return {"cell_type": "code", "id": "a", "metadata": metadata, "source": source, "outputs": [], "execution_count": None}
+
+
+def test_import_of_failing_cells(cli, tmp_path):
+    file = tmp_path / "fails.ipynb"
+    file.write_text(notebook_of({"cell_type": "markdown", "id": "m", "metadata": {}, "source": "# text"}, code(["a = 1\n", "b = 2"]),
+                                code("  \n"), code("1/0", tags=["raises-exception"]), code("raise KeyError('k')"), code("c = a + b")))
+    done = cli("import", file, "--json")
+    report = json.loads(done.out)
+    assert done.status == 1 and (report["ok"], report["failed"], report["skipped"]) == (3, 1, 0)
+    assert [(c["number"], c["status"]) for c in report["cells"]] == [(2, "ok"), (4, "error"), (5, "error"), (6, "ok")]
+    assert report["cells"][2]["error"] == {"name": "KeyError", "value": "'k'"} and "KeyError: 'k'" in done.err
+    assert cli.ok("run", report["sandbox"]["id"], "c").out == "3\n"
+    stopped = cli("import", file, "--stop-on-error")
+    assert stopped.status == 1 and "2 cells ok, 1 failed, 1 left out" in stopped.err
+    slow = tmp_path / "slow.ipynb"
+    slow.write_text(notebook_of(code("import time; time.sleep(60)")))
+    limited = cli("import", slow, "--timeout", "500ms")
+    assert limited.status == 1 and "timeout" in limited.err
+    cli.ok("rm", report["sandbox"]["id"], stopped.out.strip(), limited.out.strip())
+
+
+@pytest.mark.parametrize("text, says", [
+    ("not json", "is no notebook"), ("[]", "does not say its"), ("{}", "does not say its"), ('{"nbformat": "4"}', "does not say its"),
+    ('{"nbformat": 3, "worksheets": []}', "older than 4"), ('{"nbformat": 5, "cells": []}', "newer than 4"),
+    ('{"nbformat": 4}', 'no "cells"'), (notebook_of(), "no code cells"), (notebook_of(code(" ")), "no code cells"),
+    (notebook_of({"cell_type": "markdown", "metadata": {}, "source": "x"}), "no code cells"), (notebook_of(1, code(7)), 'cell 2 has no readable'),
+    (notebook_of(code(["x", 1])), "no readable"), (notebook_of(code("x\0y")), "cell 1 contains a NUL"),
+    (notebook_of(code("x" * (16 * 2**20 + 1))), "over the limit of 16 MiB"),
+    (notebook_of(code("x"), metadata={"language_info": {"name": "cobol"}}), "cobol"),
+], ids=lambda value: value[:20])
+def test_bad_files_leave_nothing_behind(cli, api, tmp_path, text, says):
+    file = tmp_path / "bad.ipynb"
+    file.write_text(text)
+    before = {s["id"] for s in api.get("/api/sandboxes")["sandboxes"]}
+    done = cli("import", file)
+    assert done.status == 1 and says in done.err and done.out == "", done
+    assert {s["id"] for s in api.get("/api/sandboxes")["sandboxes"]} == before
+
+
+def test_what_cannot_be_exported(cli, sb, tmp_path):
+    kept = tmp_path / "kept.ipynb"
+    kept.write_text("before")
+    assert cli("export", "nobody", "-o", kept).status == 1
+    assert cli("export", sb.id, "-c", "nothing", "-o", kept).status == 1
+    assert kept.read_text() == "before" and [p.name for p in tmp_path.iterdir()] == ["kept.ipynb"]
+    assert cli("export", sb.id, "-o", tmp_path / "missing" / "x.ipynb").status == 1
+    assert cli("import", tmp_path / "missing.ipynb").status == 1
+    assert cli("export").status == 2 and cli("import").status == 2

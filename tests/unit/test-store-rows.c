@@ -277,16 +277,18 @@ TEST(the_chain_of_a_memory_ends_where_the_generation_changes)
         cop_store_close(s);
 }
 
-static void add_node(struct cop_store *s, const char *id, const char *image)
+static void add_node(struct cop_store *s, const char *id, const char *sandbox_id, const char *cell_id)
 {
-        struct cop_node_row row = {.sandbox_id = "sb_gone", .kind = "memory", .reason = "golden", .spec = (char *)"{}"};
+        struct cop_node_row row = {.kind = "memory",
+                                   .reason = "snapshot",
+                                   .image_id = "im_a",
+                                   .layers = (char *)"[]",
+                                   .spec = (char *)"{}"};
         struct cop_error err;
-        char layers[64];
 
         snprintf(row.id, sizeof(row.id), "%s", id);
-        snprintf(row.image_id, sizeof(row.image_id), "%s", image);
-        snprintf(layers, sizeof(layers), "[\"%s\"]", id);
-        row.layers = layers;
+        snprintf(row.sandbox_id, sizeof(row.sandbox_id), "%s", sandbox_id);
+        snprintf(row.cell_id, sizeof(row.cell_id), "%s", cell_id);
         ASSERT_OK(cop_store_node_insert(s, &row, &err), &err);
 }
 
@@ -300,8 +302,8 @@ TEST(an_image_needs_its_golden_node_but_is_not_needed_by_it)
         unsigned users;
 
         ASSERT_OK(cop_store_image_insert(s, &a, &err), &err);
-        add_node(s, "nd_0000000001", "im_a");
-        add_node(s, "nd_0000000002", "im_a");
+        add_node(s, "nd_0000000001", "sb_a", "");
+        add_node(s, "nd_0000000002", "sb_a", "");
         ASSERT_EQ(cop_store_node_in_use(s, "nd_0000000001", &err), 0);
         snprintf(a.golden_node, sizeof(a.golden_node), "nd_0000000001");
         a.golden = (char *)"{\"code\": \"1\"}";
@@ -470,21 +472,6 @@ TEST(the_newest_cell_and_whether_one_is_kept)
         ASSERT_EQ(cop_store_cell_recorded(s, "sb_a", 3, &err), 0);
         ASSERT_EQ(cop_store_cell_recorded(s, "sb_b", 2, &err), 0);
         cop_store_close(s);
-}
-
-static void add_node(struct cop_store *s, const char *id, const char *sandbox_id, const char *cell_id)
-{
-        struct cop_node_row row = {.kind = "memory",
-                                   .reason = "snapshot",
-                                   .image_id = "im_a",
-                                   .layers = (char *)"[]",
-                                   .spec = (char *)"{}"};
-        struct cop_error err;
-
-        snprintf(row.id, sizeof(row.id), "%s", id);
-        snprintf(row.sandbox_id, sizeof(row.sandbox_id), "%s", sandbox_id);
-        snprintf(row.cell_id, sizeof(row.cell_id), "%s", cell_id);
-        ASSERT_OK(cop_store_node_insert(s, &row, &err), &err);
 }
 
 TEST(the_node_that_stands_right_after_a_cell)
