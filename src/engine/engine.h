@@ -76,7 +76,7 @@ void cop_sandbox_remove(struct cop_engine *e, const char *ref, struct cop_op_to 
 void cop_sandbox_remove_all(struct cop_engine *e, struct cop_op_to to, struct cop_op **ret_op);
 void cop_sandbox_kernelspecs(struct cop_engine *e, const char *ref, struct cop_op_to to);
 
-/* -- states: sleep.c, branch.c, node.c --------------------------------------------------------------------------- */
+/* -- states: sleep.c, branch.c, node.c, keep.c ------------------------------------------------------------------- */
 
 /* Processes and memory to disk; nothing is left running.  Waits up to 30 s for running cells and attached commands. */
 void cop_sandbox_suspend(struct cop_engine *e, const char *ref, struct cop_op_to to, struct cop_op **ret_op);
@@ -104,6 +104,10 @@ void cop_sandbox_goto(struct cop_engine *e, const char *ref, const char *node, s
 void cop_sandbox_redo(struct cop_engine *e, const char *ref, unsigned steps, struct cop_op_to to,
                       struct cop_op **ret_op);
 void cop_sandbox_undo(struct cop_engine *e, const char *ref, unsigned steps, struct cop_op_to to,
+                      struct cop_op **ret_op);
+/* It becomes persistent; drop_siblings: the other sandboxes of the fork it comes from are removed.  Wakes nothing.
+ * done: {sandbox, removed: [{id, name?, removed} or with error]}. */
+void cop_sandbox_keep(struct cop_engine *e, const char *ref, bool drop_siblings, struct cop_op_to to,
                       struct cop_op **ret_op);
 /* sandbox_ref NULL: named snapshots, {snapshots: […]}; else {sandbox_id, head, nodes: […]}, oldest first. */
 void cop_node_list(struct cop_engine *e, const char *sandbox_ref, struct cop_op_to to);

@@ -169,6 +169,20 @@ static void go_to(struct cop_request *r)
                 cop_sandbox_goto(r->engine, cop_request_param(r, 0), node, cop_request_to(r), &r->op);
 }
 
+static void keep(struct cop_request *r)
+{
+        static const char *const fields[] = {"drop_siblings", NULL};
+        struct cop_error err = COP_ERROR_NULL;
+        bool drop_siblings = false;
+
+        if (!fields_are(r, fields))
+                return;
+        if (cop_json_get_bool(r->json, "drop_siblings", &drop_siblings, &err) < 0)
+                cop_reply_error(r, &err);
+        else
+                cop_sandbox_keep(r->engine, cop_request_param(r, 0), drop_siblings, cop_request_to(r), &r->op);
+}
+
 static void nodes_of(struct cop_request *r)
 {
         cop_node_list(r->engine, cop_request_param(r, 0), cop_request_to(r));
@@ -197,6 +211,7 @@ const struct cop_route cop_api_states[] = {
         {"POST", "/api/sandboxes/{sb}/undo", COP_AUTH_TOKEN, COP_BODY_JSON, 0, undo},
         {"POST", "/api/sandboxes/{sb}/redo", COP_AUTH_TOKEN, COP_BODY_JSON, 0, redo},
         {"POST", "/api/sandboxes/{sb}/goto", COP_AUTH_TOKEN, COP_BODY_JSON, 0, go_to},
+        {"POST", "/api/sandboxes/{sb}/keep", COP_AUTH_TOKEN, COP_BODY_JSON, 0, keep},
         {"GET", "/api/sandboxes/{sb}/nodes", COP_AUTH_TOKEN, COP_BODY_NONE, 0, nodes_of},
         {"GET", "/api/snapshots", COP_AUTH_TOKEN, COP_BODY_NONE, 0, snapshots},
         {"GET", "/api/snapshots/{node}", COP_AUTH_TOKEN, COP_BODY_NONE, 0, get},

@@ -182,6 +182,15 @@ def test_an_export_that_breaks_off_leaves_the_old_file(server, cli, tmp_path):
     assert server.requests[0][1] == "/api/sandboxes/demo/notebook?context=a%20b&undone=1"
 
 
+def test_a_sibling_that_could_not_be_removed(server, cli):
+    server.will_say(200, {"sandbox": {"id": "sb_2"}, "removed": [{"id": "sb_1", "name": "b1", "removed": True},
+                                                                 {"id": "sb_3", "removed": False, "code": "internal", "message": "no luck"}]})
+    done = cli("keep", "b2", "--drop-siblings")
+    assert done.status == 1 and done.out == "sb_2\n"
+    assert "removed sb_1 (b1)" in done.err and "sb_3 was not removed: no luck" in done.err
+    assert json.loads(server.requests[0][3]) == {"drop_siblings": True}
+
+
 NOTEBOOK = json.dumps({"nbformat": 4, "nbformat_minor": 2, "metadata": {"kernelspec": {"language": "python"}}, "cells": [
     {"cell_type": "code", "source": source, "metadata": {}} for source in ("first", "second", "third")]})
 

@@ -708,6 +708,11 @@ void cop_sandbox_redo(struct cop_engine *e, const char *ref, unsigned steps, str
 {
         simple(e, "redo", ref, to, ret_op);
 }
+void cop_sandbox_keep(struct cop_engine *e, const char *ref, bool drop_siblings, struct cop_op_to to,
+                      struct cop_op **ret_op)
+{
+        simple(e, drop_siblings ? "keep_alone" : "keep", ref, to, ret_op);
+}
 void cop_node_list(struct cop_engine *e, const char *sandbox_ref, struct cop_op_to to)
 {
         simple(e, "nodes", sandbox_ref ? sandbox_ref : "snapshots", to, NULL);
