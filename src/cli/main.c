@@ -36,6 +36,7 @@ const struct cop_verb *const cop_verbs[] = {
         &cop_verb_keep,
         &cop_verb_export,
         &cop_verb_import,
+        &cop_verb_gc,
         &cop_verb_interrupt,
         &cop_verb_context_ls,
         &cop_verb_context_new,

@@ -141,6 +141,7 @@ struct cop_engine *cop_engine_free(struct cop_engine *e)
                 return NULL;
         e->closing = true;
         cop_images_drop(e);
+        cop_gc_drop(e);
         cop_engine_adopt_drop(e);
         while (e->sandboxes) {
                 cop_contexts_detach(e->sandboxes);

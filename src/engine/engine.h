@@ -76,7 +76,7 @@ void cop_sandbox_remove(struct cop_engine *e, const char *ref, struct cop_op_to 
 void cop_sandbox_remove_all(struct cop_engine *e, struct cop_op_to to, struct cop_op **ret_op);
 void cop_sandbox_kernelspecs(struct cop_engine *e, const char *ref, struct cop_op_to to);
 
-/* -- states: sleep.c, branch.c, node.c, keep.c ------------------------------------------------------------------- */
+/* -- states: sleep.c, branch.c, node.c, keep.c, gc.c ------------------------------------------------------------------- */
 
 /* Processes and memory to disk; nothing is left running.  Waits up to 30 s for running cells and attached commands. */
 void cop_sandbox_suspend(struct cop_engine *e, const char *ref, struct cop_op_to to, struct cop_op **ret_op);
@@ -109,6 +109,8 @@ void cop_sandbox_undo(struct cop_engine *e, const char *ref, unsigned steps, str
  * done: {sandbox, removed: [{id, name?, removed} or with error]}. */
 void cop_sandbox_keep(struct cop_engine *e, const char *ref, bool drop_siblings, struct cop_op_to to,
                       struct cop_op **ret_op);
+/* Deletes what nobody needs, or only tells it. done: {dry_run, freed_bytes, items: [{kind, id, reason, bytes, removed}]}. */
+void cop_engine_gc(struct cop_engine *e, bool dry_run, struct cop_op_to to, struct cop_op **ret_op);
 /* sandbox_ref NULL: named snapshots, {snapshots: […]}; else {sandbox_id, head, nodes: […]}, oldest first. */
 void cop_node_list(struct cop_engine *e, const char *sandbox_ref, struct cop_op_to to);
 void cop_node_get(struct cop_engine *e, const char *ref, struct cop_op_to to);

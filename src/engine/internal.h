@@ -131,6 +131,7 @@ struct cop_engine {
         struct cop_image_job *image_jobs;                /* owned list (image.c): builds and imports under way */
         struct cop_flattening *flattenings;              /* owned list (flatten.c): the first is under way */
         struct cop_warming *warmings;                    /* owned list (golden.c): golden states being made */
+        struct cop_gc *gc;                               /* owned, NULL = none is under way (gc.c) */
         struct cop_adoption *adoptions; /* owned list (adopt.c): keepers without a row that are being stopped */
         char boot_id[40];               /* of the host */
         uint64_t op_serial;

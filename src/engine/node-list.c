@@ -75,8 +75,7 @@ void cop_node_get(struct cop_engine *e, const char *ref, struct cop_op_to to)
 
 /* -- removing --------------------------------------------------------------------------------------------------------------------------- */
 
-/* Whether its sandbox may still want to go back to it. */
-static bool wanted_by_sandbox(struct cop_engine *e, const struct cop_node_row *row)
+bool cop_node_wanted(struct cop_engine *e, const struct cop_node_row *row)
 {
         const struct cop_sandbox *sb = cop_sandbox_by_id(e, row->sandbox_id);
 
@@ -102,13 +101,24 @@ void cop_node_release(struct cop_engine *e, const char *id)
         for (;;) { /* ancestors that only served it */
                 _cleanup_(cop_node_row_freep) struct cop_node_row *parent = NULL;
                 if (!row->parent_id[0] || cop_store_node_get(e->store, row->parent_id, &parent, NULL) < 0 ||
-                    parent->name || wanted_by_sandbox(e, parent) ||
+                    parent->name || cop_node_wanted(e, parent) ||
                     cop_store_node_in_use(e->store, parent->id, NULL) != 0)
                         return;
                 delete_node(e, parent);
                 cop_node_row_free(row);
                 row = TAKE_PTR(parent);
         }
+}
+
+bool cop_node_collect(struct cop_engine *e, const char *id)
+{
+        _cleanup_(cop_node_row_freep) struct cop_node_row *row = NULL;
+
+        if (cop_store_node_get(e->store, id, &row, NULL) < 0 || row->name || cop_node_wanted(e, row) ||
+            cop_store_node_in_use(e->store, row->id, NULL) != 0)
+                return false;
+        delete_node(e, row);
+        return true;
 }
 
 void cop_nodes_release_layers(struct cop_engine *e, const char *layers)
@@ -121,7 +131,7 @@ void cop_nodes_release_layers(struct cop_engine *e, const char *layers)
         json_array_foreach (list, i, layer) {
                 _cleanup_(cop_node_row_freep) struct cop_node_row *row = NULL;
                 cop_layer_node(json_string_value(layer), id);
-                if (cop_store_node_get(e->store, id, &row, NULL) == 0 && !wanted_by_sandbox(e, row))
+                if (cop_store_node_get(e->store, id, &row, NULL) == 0 && !cop_node_wanted(e, row))
                         cop_node_release(e, row->id);
         }
 }
@@ -161,7 +171,7 @@ void cop_node_remove(struct cop_engine *e, const char *ref, struct cop_op_to to)
                 discard_folder(e, row->id);
                 cop_image_release(e, row->image_id);
                 if (row->parent_id[0] && cop_store_node_get(e->store, row->parent_id, &parent, NULL) == 0 &&
-                    !wanted_by_sandbox(e, parent))
+                    !cop_node_wanted(e, parent))
                         cop_node_release(e, row->parent_id);
         }
         if (r < 0)

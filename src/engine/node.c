@@ -280,6 +280,15 @@ static void on_frozen(struct cop_msg *reply, const struct cop_error *err, void *
         making_free(m);
 }
 
+bool cop_node_is_being_made(struct cop_engine *e, const char *id)
+{
+        for (struct cop_sandbox *sb = e->sandboxes; sb; sb = sb->next)
+                for (const struct cop_making *m = sb->makings; m; m = m->next)
+                        if (m->row && strcmp(m->row->id, id) == 0)
+                                return true;
+        return false;
+}
+
 void cop_node_taken(struct cop_sandbox *sb)
 {
         struct cop_making *m = sb->makings;

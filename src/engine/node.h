@@ -62,6 +62,12 @@ void cop_nodes_release_of(struct cop_engine *e, const char *sandbox_id, const ch
 void cop_nodes_release_layers(struct cop_engine *e, const char *layers);
 /* A suspend was cut off by the end of the daemon: the row of its node, if the keeper completed it (N1). */
 int cop_node_recover(struct cop_engine *e, const char *id, struct cop_node_row **ret, struct cop_error *err);
+/* Whether its sandbox, which has not ended, may still want to go back to it. */
+bool cop_node_wanted(struct cop_engine *e, const struct cop_node_row *row);
+/* Deletes it if nobody needs it (N4) and nobody may want it; false when it stays. */
+bool cop_node_collect(struct cop_engine *e, const char *id);
+/* Its folder is being written; there is no row yet. */
+bool cop_node_is_being_made(struct cop_engine *e, const char *id);
 /* At start: folders without a row (N2). */
 void cop_nodes_sweep(struct cop_engine *e);
 

@@ -90,6 +90,10 @@ void cop_trash_free(struct cop_engine *e);
 /* Takes path out of sight at once and deletes it in a child process. A missing path is fine. */
 void cop_trash_add(struct cop_engine *e, const char *path);
 
+/* -- gc.c ---------------------------------------------------------------------------------------------------------- */
+
+void cop_gc_drop(struct cop_engine *e); /* at shutdown, before its operation is answered */
+
 /* -- policy.c ------------------------------------------------------------------------------------------------------ */
 
 int cop_policy_new(struct cop_engine *e, struct cop_error *err);

@@ -183,6 +183,20 @@ static void keep(struct cop_request *r)
                 cop_sandbox_keep(r->engine, cop_request_param(r, 0), drop_siblings, cop_request_to(r), &r->op);
 }
 
+static void collect_garbage(struct cop_request *r)
+{
+        static const char *const fields[] = {"dry_run", NULL};
+        struct cop_error err = COP_ERROR_NULL;
+        bool dry_run = false;
+
+        if (!fields_are(r, fields))
+                return;
+        if (cop_json_get_bool(r->json, "dry_run", &dry_run, &err) < 0)
+                cop_reply_error(r, &err);
+        else
+                cop_engine_gc(r->engine, dry_run, cop_request_to(r), &r->op);
+}
+
 static void nodes_of(struct cop_request *r)
 {
         cop_node_list(r->engine, cop_request_param(r, 0), cop_request_to(r));
@@ -217,5 +231,6 @@ const struct cop_route cop_api_states[] = {
         {"GET", "/api/snapshots/{node}", COP_AUTH_TOKEN, COP_BODY_NONE, 0, get},
         {"DELETE", "/api/snapshots/{node}", COP_AUTH_TOKEN, COP_BODY_NONE, 0, remove_one},
         {"POST", "/api/snapshots/{node}/sandboxes", COP_AUTH_TOKEN, COP_BODY_JSON, 0, branch},
+        {"POST", "/api/gc", COP_AUTH_TOKEN, COP_BODY_JSON, 0, collect_garbage},
         {0},
 };

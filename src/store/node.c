@@ -54,10 +54,13 @@ int cop_store_node_get(struct cop_store *s, const char *ref, struct cop_node_row
 int cop_store_node_list(struct cop_store *s, const struct cop_node_filter *f, struct cop_node_row ***ret,
                         struct cop_error *err)
 {
-        struct cop_sql_args args = {.id = f->sandbox_id, .text = f->reason, .a = f->named};
+        struct cop_sql_args args = {.id = f->sandbox_id, .text = f->reason, .a = f->named, .b = f->brief};
         int r = cop_sql_query(
                 s,
-                "SELECT * FROM nodes WHERE (:id IS NULL OR sandbox_id = :id) AND (:text IS NULL OR reason = :text)"
+                "SELECT seq, id, sandbox_id, parent_id, kind, reason, image_id, cell_id, name, layers,"
+                " CASE WHEN :b THEN '' ELSE spec END AS spec, created_at, pause, duration, memory_bytes, file_bytes, "
+                "files"
+                " FROM nodes WHERE (:id IS NULL OR sandbox_id = :id) AND (:text IS NULL OR reason = :text)"
                 " AND (:a = 0 OR name IS NOT NULL) ORDER BY seq",
                 &cop_sql_args_table, &args, &table, ret, err);
 

@@ -160,6 +160,7 @@ struct cop_node_filter {
         const char *sandbox_id; /* NULL = any */
         const char *reason;     /* NULL = any */
         bool named;             /* only snapshots with a name */
+        bool brief;             /* spec is left out (""): what contexts there were, and the like, may be long */
 };
 /* In order of seq. */
 int cop_store_node_list(struct cop_store *s, const struct cop_node_filter *f, struct cop_node_row ***ret,

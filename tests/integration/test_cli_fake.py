@@ -215,3 +215,11 @@ def test_an_import_without_a_kernel_for_its_language_removes_its_sandbox(server,
     done = cli("import", "-", input=NOTEBOOK.replace('"python"', '"R"'))
     assert done.status == 1 and "no kernel for r" in done.err and done.out == ""
     assert [(r[0], r[1]) for r in server.requests[1:]] == [("POST", "/api/sandboxes/sb_9/contexts"), ("DELETE", "/api/sandboxes/sb_9")]
+
+
+def test_the_report_of_a_collection(server, cli):
+    server.will_say(200, {"dry_run": False, "freed_bytes": 4096, "more": True, "items": [
+        {"kind": "node", "path": "nodes/nd_a", "reason": "old", "bytes": 4096, "removed": True},
+        {"kind": "folder", "path": "nodes/nd_b", "reason": "stray", "bytes": 1, "removed": False}]})
+    done = cli.ok("gc")
+    assert "nodes/nd_a" in done.out and "nd_b" not in done.out and "1 removed, 4.0 KiB" in done.err and "run it again" in done.err

@@ -713,6 +713,10 @@ void cop_sandbox_keep(struct cop_engine *e, const char *ref, bool drop_siblings,
 {
         simple(e, drop_siblings ? "keep_alone" : "keep", ref, to, ret_op);
 }
+void cop_engine_gc(struct cop_engine *e, bool dry_run, struct cop_op_to to, struct cop_op **ret_op)
+{
+        simple(e, dry_run ? "gc_dry" : "gc", "sb", to, ret_op);
+}
 void cop_node_list(struct cop_engine *e, const char *sandbox_ref, struct cop_op_to to)
 {
         simple(e, "nodes", sandbox_ref ? sandbox_ref : "snapshots", to, NULL);

@@ -478,6 +478,7 @@ TEST(the_node_that_stands_right_after_a_cell)
 {
         struct cop_store *s = open_store();
         char id[COP_STORE_ID_MAX];
+        struct cop_node_row **rows;
         struct cop_error err;
 
         add_node(s, "nd_copy", "sb_b", "c1");
@@ -490,6 +491,14 @@ TEST(the_node_that_stands_right_after_a_cell)
         ASSERT_STR(id, "nd_other");
         ASSERT_OK(cop_store_node_after_cell(s, "sb_a", "c3", id, &err), &err);
         ASSERT_STR(id, "");
+        const struct cop_node_filter brief = {.sandbox_id = "sb_a", .brief = true}, whole = {.sandbox_id = "sb_a"};
+        ASSERT_OK(cop_store_node_list(s, &brief, &rows, &err), &err);
+        ASSERT_STR(rows[0]->spec, "");
+        ASSERT_STR(rows[0]->layers, "[]");
+        cop_node_rows_free(rows);
+        ASSERT_OK(cop_store_node_list(s, &whole, &rows, &err), &err);
+        ASSERT_STR(rows[0]->spec, "{}");
+        cop_node_rows_free(rows);
         cop_store_close(s);
 }
 
