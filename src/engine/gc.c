@@ -121,10 +121,17 @@ static void mark(json_t *needed, const char *text)
 
 static json_t *needed_nodes(struct cop_engine *e, struct cop_node_row **rows)
 {
+        _cleanup_(cop_image_rows_freep) struct cop_image_row **images = NULL;
         json_t *needed = json_object();
 
         if (!needed)
                 return NULL;
+        if (cop_store_image_list(e->store, &images, NULL) < 0) {
+                json_decref(needed);
+                return NULL;
+        }
+        for (struct cop_image_row **image = images; *image; image++)
+                mark(needed, (*image)->golden_node);
         for (const struct cop_sandbox *sb = e->sandboxes; sb; sb = sb->next) {
                 mark(needed, sb->row->node_id);
                 mark(needed, sb->row->pending_node);

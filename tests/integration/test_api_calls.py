@@ -10,11 +10,7 @@ from client import Api, ApiError
 # Takes minutes and a mirror: tests/image builds for real.
 NOT_HERE = {"POST /api/images/build"}
 # test_states.py, test_policies.py and test_keep_and_gc.py make these.
-<<<<<<< HEAD
-STATES = ("/suspend", "/resume", "/snapshots", "/snapshots/{node}", "/snapshots/{node}/sandboxes", "/fork", "/undo", "/redo", "/goto", "/nodes", "/warm", "/keep")
-=======
-STATES = ("/suspend", "/resume", "/snapshots", "/snapshots/{node}", "/snapshots/{node}/sandboxes", "/fork", "/undo", "/redo", "/goto", "/nodes", "/keep", "/gc")
->>>>>>> c68dbe4 (coppice gc: what nobody needs any more)
+STATES = ("/suspend", "/resume", "/snapshots", "/snapshots/{node}", "/snapshots/{node}/sandboxes", "/fork", "/undo", "/redo", "/goto", "/nodes", "/warm", "/keep", "/gc")
 
 
 def raw(api, method, path, body=None, headers=None):
