@@ -143,8 +143,9 @@ static void log_cell(struct cop_cell *cell, json_t *items)
         cop_sandbox_log(sb->engine, sb->logs_fd, sb->id, entry);
 }
 
-/* Writes the outcome: record, row, log; then answers whoever waits. Frees nothing. */
-static void settle(struct cop_cell *cell, const char *status)
+/* Writes the outcome: record, row, log.  Frees nothing, and answers nobody: returns what whoever waits is to get.  That answer
+ * comes last, when the cell is gone: it may begin anything, the end of the context too. */
+static json_t *settle(struct cop_cell *cell, const char *status)
 {
         struct cop_sandbox *sb = cell->context->sandbox;
         struct cop_cell_row *row = cell->row;
@@ -168,11 +169,21 @@ static void settle(struct cop_cell *cell, const char *status)
         }
         if (cell->op) {
                 json_object_set_new(view, "code", json_stringn_nocheck(row->code, row->code_len));
-                cop_outputs_spread(view, json_incref(items));
-                cop_op_done(TAKE_PTR(cell->op), json_incref(view), NULL);
+                cop_outputs_spread(view, items);
+                return view;
         }
         json_decref(items);
         json_decref(view);
+        return NULL;
+}
+
+static void settle_and_free(struct cop_cell *cell, const char *status)
+{
+        json_t *answer = settle(cell, status);
+        struct cop_op *op = TAKE_PTR(cell->op);
+
+        cell_free(cell);
+        cop_op_done(op, answer, NULL);
 }
 
 void cop_cell_finish(struct cop_cell *cell)
@@ -186,7 +197,8 @@ void cop_cell_finish(struct cop_cell *cell)
         char before[COP_ID_MAX];
         memcpy(before, cell->before, sizeof(before));
         c->sandbox->last_activity = cop_now(CLOCK_REALTIME);
-        settle(cell, status);
+        json_t *answer = settle(cell, status);
+        struct cop_op *op = TAKE_PTR(cell->op);
         memcpy(c->row->last_cell, cell->row->id, sizeof(c->row->last_cell));
         if (cell->row->replay_of[0])
                 cop_replay_cell_ended(cell);
@@ -208,6 +220,7 @@ void cop_cell_finish(struct cop_cell *cell)
                 cop_context_set_state(c, c->exiting ? "restarting" : "idle");
                 cop_context_run_next(c);
         }
+        cop_op_done(op, answer, NULL);
 }
 
 void cop_cells_abort(struct cop_context *c, const char *status, const struct cop_error *why)
@@ -220,8 +233,7 @@ void cop_cells_abort(struct cop_context *c, const char *status, const struct cop
                 cell->execution = cop_execution_abandon(cell->execution);
                 if (!cell->error)
                         cell->error = own_error(cop_err_code_name(why->code), why->message);
-                settle(cell, status);
-                cell_free(cell);
+                settle_and_free(cell, status);
         }
 }
 
@@ -380,10 +392,12 @@ static void start_cell(struct cop_context *c, struct cop_cell *cell)
         if (r < 0) {
                 c->running = NULL;
                 cell->error = own_error(cop_err_code_name(err.code), err.message);
-                settle(cell, "error");
+                json_t *answer = settle(cell, "error");
+                struct cop_op *op = TAKE_PTR(cell->op);
                 if (cell->row->replay_of[0])
                         cop_replay_cell_ended(cell);
                 cell_free(cell);
+                cop_op_done(op, answer, NULL);
                 return;
         }
         cop_context_set_state(c, "busy");
@@ -544,7 +558,7 @@ static void on_caller_gone(void *data)
 {
         struct cop_cell *cell = data;
 
-        cell->op = NULL;
+        cop_op_done(TAKE_PTR(cell->op), NULL, NULL);
         if (cell->interrupt_on_disconnect && cell->execution)
                 cop_cell_begin_interrupt(cell, COP_CAUSE_USER);
 }
@@ -753,9 +767,11 @@ void cop_cell_interrupt(struct cop_engine *e, const char *ref, const char *id, s
         if (c->queue_tail == cell)
                 c->queue_tail = previous;
         c->queued--;
-        settle(cell, "cancelled");
-        cop_answer(to, cop_cell_row_view(cell->row, true), NULL);
+        json_t *answer = settle(cell, "cancelled"), *view = cop_cell_row_view(cell->row, true);
+        struct cop_op *op = TAKE_PTR(cell->op);
         cell_free(cell);
+        cop_op_done(op, answer, NULL);
+        cop_answer(to, view, NULL);
 }
 
 void cop_cell_input(struct cop_engine *e, const char *ref, const char *id, const char *value, struct cop_op_to to)
