@@ -361,6 +361,8 @@ static inline const void *cop_image_at(const struct cop_image *image, const stru
 
 /* Kernel and CPU as recorded in headers. */
 void cop_image_describe_host(struct img_header *header);
+/* image_mismatch unless this machine has what kernel, cpu_words and xfeatures of the header say. */
+int cop_image_check_host(const struct img_header *header, struct cop_error *err);
 
 /* Pretty-prints to stdout. */
 struct cop_buf;

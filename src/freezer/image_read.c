@@ -270,10 +270,9 @@ static int open_sources(struct cop_image *im, struct cop_error *err)
         return 0;
 }
 
-static int check_host(const struct cop_image *im, struct cop_error *err)
+int cop_image_check_host(const struct img_header *h, struct cop_error *err)
 {
         struct img_header here = {0};
-        const struct img_header *h = im->header;
 
         cop_image_describe_host(&here);
         if (strcmp(here.kernel, h->kernel) != 0)
@@ -327,7 +326,7 @@ int cop_image_open(int dir_fd, bool host, struct cop_image **ret, struct cop_err
         if (r == 0)
                 r = open_sources(im, err);
         if (r == 0 && host)
-                r = check_host(im, err);
+                r = cop_image_check_host(im->header, err);
         if (r < 0)
                 goto fail;
         *ret = im;

@@ -32,6 +32,20 @@ static bool cap_allowed(int cap)
         return false;
 }
 
+bool cop_lockdown_allows(uint64_t caps)
+{
+        for (int cap = 0; cap < 64; cap++)
+                if (caps >> cap & 1 && !cap_allowed(cap))
+                        return false;
+        return true;
+}
+
+const void *cop_lockdown_filter(size_t *ret_size)
+{
+        *ret_size = sizeof(filter);
+        return filter;
+}
+
 int cop_lockdown_caps(struct cop_error *err)
 {
         struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};

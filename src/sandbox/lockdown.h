@@ -1,6 +1,8 @@
 /* What the first process of a sandbox may still do after its set-up: capabilities, system calls, resource limits. */
 #pragma once
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -15,3 +17,8 @@ int cop_lockdown_seccomp(struct cop_error *err);
 
 /* Open files, core dumps, umask, session.  nofile 0 keeps the limit. */
 int cop_lockdown_limits(uint64_t nofile, struct cop_error *err);
+
+/* What a memory image may say that is thawed here: capabilities that root inside may hold; the program of the filter, of
+ * *ret_size bytes. */
+bool cop_lockdown_allows(uint64_t caps);
+const void *cop_lockdown_filter(size_t *ret_size);
