@@ -15,13 +15,14 @@ LAYERS = {
     "base": 0,
     "freezer": 1, "sandbox": 1, "jupyter": 1, "store": 1,
     "keeper": 2, "init": 2, "engine": 2,
-    "server": 3, "cli": 3,
+    "server": 3, "cli": 3, "pack": 3,
     "daemon": 4,  # puts engine and server together
 }
 # Beyond the layers: the command line is a client of the HTTP API and of nothing else.
 ONLY = {"cli": {"cli", "base"}, "freezer": {"freezer", "base"}}
 HEADER_ONLY = {
     "src/base/cleanup.h": "macros and inline functions",
+    "src/base/pack.h": "the contract between daemon and coppice-pack: constants",
     "src/sandbox/wire.h": "the protocol between daemon, keeper and init: constants",
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)

@@ -8,7 +8,7 @@
 set -eu
 
 run="gcc libc6-dev make meson ninja-build pkg-config
-     libjansson-dev libssl-dev libsqlite3-dev libzmq3-dev libseccomp-dev libcap-dev libzstd-dev libxxhash-dev
+     libjansson-dev libssl-dev libsqlite3-dev libzmq3-dev libseccomp-dev libcap-dev libzstd-dev libxxhash-dev libarchive-dev
      libmicrohttpd-dev libcurl4-openssl-dev libmnl-dev
      mmdebstrap debian-archive-keyring skopeo umoci jq zstd libarchive-tools attr xz-utils bzip2
      nftables iproute2 uidmap ca-certificates curl python3"

@@ -29,6 +29,8 @@ const struct cop_verb *const cop_verbs[] = {
         &cop_verb_snapshot_ls, /* before the verb of one word */
         &cop_verb_snapshot_rm,
         &cop_verb_snapshot,
+        &cop_verb_pack,
+        &cop_verb_unpack,
         &cop_verb_fork,
         &cop_verb_log,
         &cop_verb_undo,

@@ -218,6 +218,7 @@ static int serve(const struct options *o, const struct cop_places *places, struc
                 r = cop_engine_new(loop,
                                    &(struct cop_engine_config){.home = places->home,
                                                                .keeper_path = places->keeper,
+                                                               .pack_path = places->pack,
                                                                .image_tool = places->image_tool,
                                                                .recipes = places->recipes},
                                    &engine, err);

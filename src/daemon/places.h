@@ -10,6 +10,8 @@ struct cop_places {
         char socket[PATH_MAX];
         /* $COPPICE_KEEPER, else coppice-keeper beside this program or in ../libexec/coppice */
         char keeper[PATH_MAX];
+        /* $COPPICE_PACK, else coppice-pack beside it */
+        char pack[PATH_MAX];
         /* $COPPICE_IMAGE_TOOL, else coppice-image in ../libexec/coppice, or in libexec of the build or source tree */
         char image_tool[PATH_MAX];
         /* $COPPICE_RECIPES, else ../share/coppice/images, or images of the build or source tree */

@@ -51,7 +51,7 @@ static void begin_snapshot(struct cop_sandbox *sb, const struct cop_error *err, 
         snapshot_free(s);
 }
 
-static int check_name(struct cop_engine *e, const char *name, struct cop_error *err)
+int cop_node_check_name(struct cop_engine *e, const char *name, struct cop_error *err)
 {
         _cleanup_(cop_node_row_freep) struct cop_node_row *row = NULL;
 
@@ -73,7 +73,7 @@ void cop_sandbox_snapshot(struct cop_engine *e, const char *ref, const char *nam
 
         if (ret_op)
                 *ret_op = NULL;
-        if (check_name(e, name, &err) < 0) {
+        if (cop_node_check_name(e, name, &err) < 0) {
                 cop_answer(to, NULL, &err);
                 return;
         }

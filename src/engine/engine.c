@@ -10,6 +10,7 @@
 
 #include "base/fs.h"
 #include "engine/node.h"
+#include "engine/pack.h"
 #include "engine/record.h"
 #include "jupyter/kernel.h"
 #include "sandbox/cgroup.h"
@@ -88,9 +89,10 @@ static int open_engine(struct cop_engine *e, const struct cop_engine_config *con
 {
         e->home = strdup(config->home);
         e->keeper_path = strdup(config->keeper_path);
+        e->pack_path = strdup(config->pack_path ? config->pack_path : "");
         e->image_tool = strdup(config->image_tool);
         e->recipes = strdup(config->recipes);
-        if (!e->home || !e->keeper_path || !e->image_tool || !e->recipes)
+        if (!e->home || !e->keeper_path || !e->pack_path || !e->image_tool || !e->recipes)
                 return cop_error_errno(err, ENOMEM, "engine");
         int r = choose_uids(e, config, err);
         if (r == 0)
@@ -142,6 +144,7 @@ struct cop_engine *cop_engine_free(struct cop_engine *e)
         e->closing = true;
         cop_images_drop(e);
         cop_gc_drop(e);
+        cop_packs_drop(e);
         cop_engine_adopt_drop(e);
         while (e->sandboxes) {
                 cop_contexts_detach(e->sandboxes);
@@ -163,6 +166,7 @@ struct cop_engine *cop_engine_free(struct cop_engine *e)
         cop_close(e->cgroup_moves_fd);
         free(e->home);
         free(e->keeper_path);
+        free(e->pack_path);
         free(e->image_tool);
         free(e->recipes);
         free(e);

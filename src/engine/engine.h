@@ -35,6 +35,7 @@ void cop_op_cancel(struct cop_op *op);
 struct cop_engine_config {
         const char *home;        /* COPPICE_HOME, absolute */
         const char *keeper_path; /* coppice-keeper */
+        const char *pack_path;   /* coppice-pack; NULL = nothing can be packed */
         const char *image_tool;  /* libexec/coppice-image */
         const char *recipes;     /* folder of recipes (images/) */
         uint32_t uid_base;       /* first host uid of all sandboxes, a multiple of 65536; 0 = 65536000 */
@@ -116,6 +117,26 @@ void cop_node_list(struct cop_engine *e, const char *sandbox_ref, struct cop_op_
 void cop_node_get(struct cop_engine *e, const char *ref, struct cop_op_to to);
 /* A node that others stand on only loses its name. */
 void cop_node_remove(struct cop_engine *e, const char *ref, struct cop_op_to to);
+
+/* -- packs: pack.c ---------------------------------------------------------------------------------------------------- */
+
+/* A node as one stream for another machine (base/pack.h), in constant memory. */
+struct cop_packing;
+typedef void (*cop_packing_opened_fn)(struct cop_packing *pack, const struct cop_error *err, void *userdata);
+/* opened gets the stream to read from, or an error. */
+void cop_node_pack(struct cop_engine *e, const char *ref, cop_packing_opened_fn opened, void (*more)(void *userdata),
+                   void *userdata, struct cop_op **ret_op);
+ssize_t cop_packing_read(struct cop_packing *p, char *buf, size_t n); /* as cop_record_read */
+struct cop_unpack_params {
+        const char *name; /* NULL = the pack's own, when that is free here */
+        bool files_only;  /* a node of files, whatever the pack holds */
+};
+/* opened gets the stream to write to, to.userdata as its userdata; to.done the Node at the end. */
+void cop_node_unpack(struct cop_engine *e, const struct cop_unpack_params *p, cop_packing_opened_fn opened,
+                     void (*more)(void *userdata), struct cop_op_to to, struct cop_op **ret_op);
+ssize_t cop_packing_write(struct cop_packing *p, const char *data, size_t n); /* as cop_file_stream_write */
+void cop_packing_finish(struct cop_packing *p);                               /* all was written */
+struct cop_packing *cop_packing_close(struct cop_packing *p);                 /* ends what is unfinished; takes NULL */
 
 /* -- contexts: context.c -------------------------------------------------------------------------------------------- */
 

@@ -1,5 +1,5 @@
 /* Nodes in the store: what the API says of them, and how they go. */
-#include "engine/node.h"
+#include "engine/pack.h"
 
 #include <dirent.h>
 #include <string.h>
@@ -95,7 +95,7 @@ void cop_node_release(struct cop_engine *e, const char *id)
         _cleanup_(cop_node_row_freep) struct cop_node_row *row = NULL;
 
         if (cop_store_node_get(e->store, id, &row, NULL) < 0 || row->name ||
-            cop_store_node_in_use(e->store, row->id, NULL) != 0)
+            cop_store_node_in_use(e->store, row->id, NULL) != 0 || cop_pack_holds(e, row->id, true))
                 return;
         delete_node(e, row);
         for (;;) { /* ancestors that only served it */
@@ -159,6 +159,8 @@ void cop_node_remove(struct cop_engine *e, const char *ref, struct cop_op_to to)
         int r = cop_store_node_get(e->store, ref, &row, &err);
         if (r == 0)
                 r = cop_store_node_in_use(e->store, row->id, &err);
+        if (r == 0)
+                r = cop_pack_holds(e, row->id, true);
         if (r > 0 && strcmp(row->reason, "golden") == 0)
                 r = cop_error_set(&err, EBUSY, COP_ERR_in_use,
                                   "node %s is the golden state of an image, or sandboxes were made from it; `coppice "

@@ -8,7 +8,7 @@
  *          as pending_node
  *      N3  layers and memory of a node are never changed; what is no longer needed is deleted whole
  *      N4  a node is deleted only when no sandbox that has not ended (head, layers, redo), no other node (layers) and no image (golden)
- *          needs it
+ *          needs it, and nobody packs it
  *      N5  a sandbox that is suspended has node_id set to a node of its own, and pending_node empty
  */
 #pragma once
@@ -53,6 +53,8 @@ int cop_node_restore_contexts(struct cop_sandbox *sb, const struct cop_node_row 
 int cop_node_forget_contexts(struct cop_sandbox *sb, struct cop_error *err); /* their rows */
 /* COP_PREPARE_*: what kernels thawed from it need in another sandbox. */
 unsigned cop_node_prepare(const struct cop_node_row *node);
+/* bad_request, name_taken; NULL is fine. */
+int cop_node_check_name(struct cop_engine *e, const char *name, struct cop_error *err);
 json_t *cop_node_view(const struct cop_node_row *row);
 /* Deletes the node when nothing needs it and nobody named it, and then those of its ancestors that only served it. */
 void cop_node_release(struct cop_engine *e, const char *id);

@@ -48,7 +48,7 @@ def test_wrong_usage(cli, words):
     assert cli(*words).status == 2
 
 
-@pytest.mark.parametrize("verb", ["suspend", "resume", "snapshot", "fork", "log", "undo", "goto"])
+@pytest.mark.parametrize("verb", ["suspend", "resume", "snapshot", "pack", "unpack", "fork", "log", "undo", "goto"])
 def test_help_has_examples(cli, verb):
     assert "examples:\n  coppice " + verb in cli.ok(verb, "--help").out
 

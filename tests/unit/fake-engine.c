@@ -729,3 +729,36 @@ void cop_node_remove(struct cop_engine *e, const char *ref, struct cop_op_to to)
 {
         simple(e, "remove_node", ref, to, NULL);
 }
+
+/* -- packs ----------------------------------------------------------------------------------------------------------- */
+
+/* There are none: the bytes of packs are tested with the real engine. */
+void cop_node_pack(struct cop_engine *e, const char *ref, cop_packing_opened_fn opened, void (*more)(void *userdata),
+                   void *userdata, struct cop_op **ret_op)
+{
+        struct cop_error err;
+
+        *ret_op = NULL;
+        cop_error_set(&err, ENOENT, COP_ERR_node_not_found, "no snapshot or node \"%s\"", ref);
+        opened(NULL, &err, userdata);
+}
+void cop_node_unpack(struct cop_engine *e, const struct cop_unpack_params *p, cop_packing_opened_fn opened,
+                     void (*more)(void *userdata), struct cop_op_to to, struct cop_op **ret_op)
+{
+        simple(e, p->files_only ? "unpack_files" : "unpack", "sb", to, ret_op);
+}
+ssize_t cop_packing_read(struct cop_packing *p, char *buf, size_t n)
+{
+        return -EIO;
+}
+ssize_t cop_packing_write(struct cop_packing *p, const char *data, size_t n)
+{
+        return -EPIPE;
+}
+void cop_packing_finish(struct cop_packing *p)
+{
+}
+struct cop_packing *cop_packing_close(struct cop_packing *p)
+{
+        return NULL;
+}
