@@ -104,8 +104,8 @@ const struct cop_verb cop_verb_pack = {
         .name = "pack",
         .args = "SNAPSHOT",
         .summary = "write a saved state to a file, for another machine",
-        .notes = "Files, processes and memory; not the image, which the other machine must have. SNAPSHOT is a name or "
-                 "the id of any\nsaved state (coppice log).",
+        .notes = "Files, processes and memory, with whatever secrets they hold; not the image, which the other machine "
+                 "must have.\nSNAPSHOT is a name or the id of any saved state (coppice log).",
         .examples = "coppice pack clean-data -o clean-data.tar.zst\n"
                     "coppice pack nd_4k2j9x01ab -o - | ssh other coppice unpack - --name clean-data",
         .options = pack_options,
@@ -119,10 +119,8 @@ const struct cop_verb cop_verb_unpack = {
         .args = "FILE",
         .summary = "take up a saved state that coppice pack wrote",
         .notes = "Prints its new id. Its image is found by its digest. Memory needs the kernel it was saved on and a "
-                 "CPU "
-                 "with the same\nfeatures; --files-only takes the files alone. Whoever made the pack decides what runs "
-                 "in "
-                 "sandboxes made from it.",
+                 "CPU with the\nsame features; --files-only takes the files alone. Whoever made the pack decides what "
+                 "runs in sandboxes made from it.",
         .examples = "coppice unpack clean-data.tar.zst\n"
                     "coppice unpack clean-data.tar.zst --name theirs --files-only\n"
                     "coppice new --from \"$(coppice unpack clean-data.tar.zst)\"",

@@ -41,7 +41,8 @@ struct cop_packing {
         void (*more)(void *userdata);
         void *userdata;
         bool unpacking, files_only;
-        bool held; /* by the caller */
+        bool held;    /* by the caller */
+        bool running; /* the child */
         bool finished;
         bool release; /* of a pack: nobody needs the node any more */
         char node_id[COP_ID_MAX];
@@ -73,7 +74,7 @@ static void close_socket(struct cop_packing *p)
 
 static void stop_child(struct cop_packing *p)
 {
-        if (p->child)
+        if (p->running)
                 kill(p->pid, SIGKILL);
 }
 
@@ -109,7 +110,7 @@ bool cop_pack_holds(struct cop_engine *e, const char *node_id, bool wanted_gone)
         bool held = false;
 
         for (struct cop_packing *p = e->packs; p; p = p->next)
-                if (!p->unpacking && p->child && strcmp(p->node_id, node_id) == 0) {
+                if (!p->unpacking && p->running && strcmp(p->node_id, node_id) == 0) {
                         held = true;
                         p->release |= wanted_gone;
                 }
@@ -159,13 +160,14 @@ static void on_child(struct cop_source *s, const siginfo_t *si, void *userdata)
         bool release = p->release;
 
         memcpy(node, p->node_id, sizeof(node));
-        p->child = cop_source_free(s);
+        p->running = false;
         read_error(p, si);
         if (p->unpacking)
                 end_unpack(p);
         else if (p->opened)
                 tell_opened(p, p->err.errnum ? &p->err : NULL);
         wake(p);
+        p->child = cop_source_free(s); /* last: what was called above may have let go of it */
         pack_drop(p);
         if (release)
                 cop_node_release(e, node);
@@ -179,9 +181,8 @@ static void on_io(struct cop_source *source, int fd, uint32_t revents, void *use
         cop_source_set_events(source, 0); /* until the caller is told to wait again */
         if (p->unpacking || !p->opened)
                 wake(p);
-        else if (ioctl(fd, FIONREAD, &pending) == 0 &&
-                 pending > 0) /* at its end without any byte, the child's end says why */
-                tell_opened(p, NULL);
+        else if (ioctl(fd, FIONREAD, &pending) == 0 && pending > 0)
+                tell_opened(p, NULL); /* at its end without any byte, the child's end says why */
 }
 
 static int make_memfd(const char *text, struct cop_error *err)
@@ -226,12 +227,13 @@ static int spawn(struct cop_packing *p, const char **argv, const char *spec, str
                 .death_signal = SIGKILL,
         };
         int r = cop_child_spawn(&child, &p->pid, err);
+        p->running = r == 0;
         if (r == 0)
                 r = cop_loop_add_child(p->engine->loop, p->pid, on_child, p, &p->child, err);
         if (r == 0)
                 r = cop_loop_add_io(p->engine->loop, p->fd, p->unpacking ? 0 : EPOLLIN, on_io, p, &p->io, err);
-        if (r < 0 && p->pid > 0)
-                kill(p->pid, SIGKILL);
+        if (r < 0)
+                stop_child(p);
         return r;
 }
 
@@ -251,7 +253,7 @@ static int check_room(struct cop_engine *e, struct cop_error *err)
         unsigned n = 0;
 
         for (struct cop_packing *p = e->packs; p; p = p->next)
-                n += p->child != NULL;
+                n += p->running;
         return n < PACKS_MAX ? 0
                              : cop_error_set(err, EBUSY, COP_ERR_too_many,
                                              "%u nodes are being packed or unpacked already; wait for one of them", n);
@@ -280,6 +282,7 @@ void cop_packs_drop(struct cop_engine *e)
         while (e->packs) {
                 struct cop_packing *p = e->packs;
                 stop_child(p);
+                p->running = false;
                 p->child = cop_source_free(p->child); /* whoever inherits it reaps it */
                 discard_folder(p);
                 p->op = NULL; /* ends with the engine */
@@ -358,7 +361,7 @@ ssize_t cop_packing_read(struct cop_packing *p, char *buf, size_t n)
         }
         if (got < 0)
                 return -errno;
-        if (p->child) /* its end says whether that was all */
+        if (p->running) /* its end says whether that was all */
                 return -EAGAIN;
         return p->err.errnum ? -EIO : 0;
 }
@@ -420,7 +423,7 @@ void cop_node_unpack(struct cop_engine *e, const struct cop_unpack_params *param
 
 ssize_t cop_packing_write(struct cop_packing *p, const char *data, size_t n)
 {
-        if (!p->child || p->fd < 0 || p->finished)
+        if (!p->running || p->fd < 0 || p->finished)
                 return -EPIPE;
         ssize_t put = send(p->fd, data, n, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (put < 0 && (errno == EAGAIN || errno == EINTR)) {

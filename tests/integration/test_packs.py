@@ -235,6 +235,21 @@ def test_a_reader_that_goes_away_ends_the_packing(api):
     api.delete(f"/api/snapshots/{node['id']}")
 
 
+def test_the_daemons_hold_none_of_it(other, api, states_daemon):
+    sandbox = api.new(policy={"checkpoints": "off"})
+    sandbox.ok("import os; data = os.urandom(200_000_000)", timeout=60)
+    node = api.post(f"{sandbox.path}/snapshots", {"name": "large"}, timeout=300)
+    here, there = states_daemon.rss(), other.rss()
+    data = pack(api, "large")
+    assert len(data) > 200_000_000
+    unpacked = unpack(other.api, data)
+    assert states_daemon.rss() - here < 20 << 20 and other.rss() - there < 20 << 20
+    sandbox.remove()
+    api.delete(f"/api/snapshots/{node['id']}")
+    other.api.delete(f"/api/snapshots/{unpacked['id']}")
+    wait_for(lambda: nodes_on_disk(other) == [], 30)
+
+
 def packers():
     return subprocess.run(["pgrep", "-x", "coppice-pack"], stdout=subprocess.PIPE, text=True).stdout.split()
 
