@@ -14,7 +14,7 @@ static struct {
         struct cop_list labels, metadata, env;
         usec_t ttl, idle;
         const char *checkpoints, *replay;
-        uint64_t memory, pids, nofile;
+        uint64_t memory, pids, nofile, snapshot_keep, retention;
         const char *cpus;
         bool no_kernel, json, persistent, cold;
 } opt;
@@ -35,6 +35,9 @@ static const struct cop_option options[] = {
         {"replay", 0, COP_OPTION_STRING, &opt.replay, "WHICH",
          "when it wakes without its memory, run its cells again: all, pure (those of run --pure), none (none)"},
         {"persistent", 0, COP_OPTION_FLAG, &opt.persistent, NULL, "never ended by itself, only put to sleep"},
+        {"retention", 0, COP_OPTION_NUMBER, &opt.retention, "DAYS", "ended when it has slept for so long (14)"},
+        {"snapshot-keep", 0, COP_OPTION_NUMBER, &opt.snapshot_keep, "N",
+         "keep its newest N snapshots; older ones are removed (all)"},
         {"memory", 'm', COP_OPTION_SIZE, &opt.memory, "SIZE", "memory limit (2G)"},
         {"cpus", 'c', COP_OPTION_STRING, &opt.cpus, "N", "CPUs, also fractions (all)"},
         {"pids", 0, COP_OPTION_NUMBER, &opt.pids, "N", "limit of processes and threads (512)"},
@@ -70,6 +73,8 @@ static json_t *make_body(struct cop_cli *cli)
         cop_param_str(policy, "checkpoints", opt.checkpoints);
         cop_param_str(policy, "replay", opt.replay);
         cop_param_seconds(policy, "idle_seconds", opt.idle);
+        cop_param_u64(policy, "retention_days", opt.retention);
+        cop_param_u64(policy, "snapshot_keep", opt.snapshot_keep);
         if (opt.persistent)
                 json_object_set_new(policy, "persistent", json_true());
         if (json_object_size(policy) > 0)

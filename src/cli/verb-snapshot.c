@@ -12,6 +12,7 @@
 
 static struct {
         const char *name, *kind;
+        usec_t expires;
         bool force, json;
 } opt;
 
@@ -19,6 +20,7 @@ static const struct cop_option make_options[] = {
         {"name", 'n', COP_OPTION_STRING, &opt.name, "NAME", "a name, unique among snapshots"},
         {"kind", 'k', COP_OPTION_STRING, &opt.kind, "KIND",
          "memory: files, variables and processes (default); filesystem: files"},
+        {"expires", 0, COP_OPTION_DURATION, &opt.expires, "TIME", "removed after this time (12h, 7d); never without"},
         COP_OPTION_JSON(&opt.json),
         {0},
 };
@@ -38,6 +40,7 @@ static int make(struct cop_cli *cli, size_t argc, char **argv)
                 return cop_cli_usage(cli, "--kind is memory or filesystem, not \"%s\"", opt.kind);
         cop_param_str(body, "name", opt.name);
         cop_param_str(body, "kind", opt.kind);
+        cop_param_seconds(body, "expires_seconds", opt.expires);
         if (!cop_cli_connect(cli))
                 return COP_EXIT_NO_DAEMON;
         if (!path || !cop_cli_call(cli, "POST", path, body, &node))
@@ -60,6 +63,7 @@ static void add_row(struct cop_table *t, json_t *node)
                 cop_age(cop_member(node, "created_at", NULL), age, sizeof(age)),
                 cop_format_size((uint64_t)json_integer_value(json_object_get(node, "memory_bytes")), memory),
                 cop_format_size((uint64_t)json_integer_value(json_object_get(node, "file_bytes")), files),
+                cop_member(node, "expires_at", ""),
         };
 
         cop_table_add(t, cells);
@@ -67,7 +71,7 @@ static void add_row(struct cop_table *t, json_t *node)
 
 static int list(struct cop_cli *cli, size_t argc, char **argv)
 {
-        static const char *const headings[] = {"ID", "NAME", "KIND", "SANDBOX", "AGE", "MEMORY", "FILES"};
+        static const char *const headings[] = {"ID", "NAME", "KIND", "SANDBOX", "AGE", "MEMORY", "FILES", "EXPIRES"};
         _cleanup_json_ json_t *reply = NULL;
         json_t *node;
         size_t i;
@@ -114,9 +118,12 @@ const struct cop_verb cop_verb_snapshot = {
         .name = "snapshot",
         .args = "SANDBOX",
         .summary = "save the state of a sandbox, which runs on",
-        .notes = "Prints the id of the saved state. Snapshots outlive the sandbox they were taken of.",
+        .notes = "Prints the id of the saved state. Snapshots outlive the sandbox they were taken of, until they are "
+                 "removed, "
+                 "expire, or\nthe sandbox has --snapshot-keep newer ones (coppice new).",
         .examples = "coppice snapshot demo --name clean-data\n"
                     "coppice snapshot demo --name data-only --kind filesystem\n"
+                    "coppice snapshot demo --name before-release --expires 7d\n"
                     "coppice new --from clean-data",
         .options = make_options,
         .args_min = 1,

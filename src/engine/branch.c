@@ -24,6 +24,7 @@ struct snapshot {
         struct cop_op *op;
         char *name; /* owned */
         bool files_only;
+        usec_t lifetime;
 };
 
 static void snapshot_free(struct snapshot *s)
@@ -44,8 +45,10 @@ static void begin_snapshot(struct cop_sandbox *sb, const struct cop_error *err, 
         if (!sb) {
                 cop_op_done(s->op, NULL, err);
         } else {
-                const struct cop_node_params p = {
-                        .reason = COP_NODE_SNAPSHOT, .files_only = s->files_only, .name = s->name};
+                const struct cop_node_params p = {.reason = COP_NODE_SNAPSHOT,
+                                                  .files_only = s->files_only,
+                                                  .name = s->name,
+                                                  .lifetime = s->lifetime};
                 cop_node_make(sb, &p, on_snapshot, s->op);
         }
         snapshot_free(s);
@@ -66,8 +69,8 @@ int cop_node_check_name(struct cop_engine *e, const char *name, struct cop_error
         return 0;
 }
 
-void cop_sandbox_snapshot(struct cop_engine *e, const char *ref, const char *name, bool files_only, struct cop_op_to to,
-                          struct cop_op **ret_op)
+void cop_sandbox_snapshot(struct cop_engine *e, const char *ref, const char *name, bool files_only, usec_t lifetime,
+                          struct cop_op_to to, struct cop_op **ret_op)
 {
         struct cop_error err;
 
@@ -86,6 +89,7 @@ void cop_sandbox_snapshot(struct cop_engine *e, const char *ref, const char *nam
         }
         s->name = name ? strdup(name) : NULL;
         s->files_only = files_only;
+        s->lifetime = lifetime;
         cop_op_when_running(s->op, e, ref, begin_snapshot, s, ret_op);
 }
 

@@ -90,9 +90,9 @@ struct cop_resume_params {
 /* done: Sandbox with memoryRestored, resumeReason, resume_ms, replay; after the replay, whose cells are its progress. */
 void cop_sandbox_resume(struct cop_engine *e, const char *ref, const struct cop_resume_params *p, struct cop_op_to to,
                         struct cop_op **ret_op);
-/* The source runs on. done: Node.  name may be NULL. */
-void cop_sandbox_snapshot(struct cop_engine *e, const char *ref, const char *name, bool files_only, struct cop_op_to to,
-                          struct cop_op **ret_op);
+/* The source runs on. done: Node.  name may be NULL; lifetime 0: until it is removed. */
+void cop_sandbox_snapshot(struct cop_engine *e, const char *ref, const char *name, bool files_only, usec_t lifetime,
+                          struct cop_op_to to, struct cop_op **ret_op);
 /* count live copies.  params: {name?, labels?, metadata?, ttl_seconds?, policy?, env? ("inherit"), reseed?}.  done: {node, sandboxes: [Sandbox or error]} */
 void cop_sandbox_fork(struct cop_engine *e, const char *ref, json_t *params, unsigned count, struct cop_op_to to,
                       struct cop_op **ret_op);

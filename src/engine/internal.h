@@ -58,6 +58,7 @@ struct cop_policy {
         enum cop_replay_mode replay;
         bool persistent, restore_on_timeout;
         unsigned checkpoint_keep, retention_days;
+        unsigned snapshot_keep; /* 0 = all */
         uint64_t checkpoint_bytes;
 };
 
@@ -119,20 +120,20 @@ struct cop_sandbox {
 };
 
 struct cop_engine {
-        struct cop_loop *loop;                           /* borrowed */
-        struct cop_store *store;                         /* owned */
-        struct cop_jupyter *jupyter;                     /* owned, made by context.c when first needed */
+        struct cop_loop *loop;                                       /* borrowed */
+        struct cop_store *store;                                     /* owned */
+        struct cop_jupyter *jupyter;                                 /* owned, made by context.c when first needed */
         char *home, *keeper_path, *pack_path, *image_tool, *recipes; /* owned */
-        struct cop_sandbox *sandboxes;                   /* owned list: all that have not ended */
-        struct cop_op *ops;                              /* operations under way */
-        struct cop_record_hub *records;                  /* owned (record.c): live records and their readers */
-        struct cop_source *ttl_timer, *purge_timer;      /* owned (policy.c) */
-        struct cop_trash *trash;                         /* owned (trash.c) */
-        struct cop_image_job *image_jobs;                /* owned list (image.c): builds and imports under way */
-        struct cop_flattening *flattenings;              /* owned list (flatten.c): the first is under way */
-        struct cop_warming *warmings;                    /* owned list (golden.c): golden states being made */
-        struct cop_gc *gc;                               /* owned, NULL = none is under way (gc.c) */
-        struct cop_packing *packs;                       /* owned list (pack.c) */
+        struct cop_sandbox *sandboxes;                               /* owned list: all that have not ended */
+        struct cop_op *ops;                                          /* operations under way */
+        struct cop_record_hub *records;             /* owned (record.c): live records and their readers */
+        struct cop_source *ttl_timer, *purge_timer; /* owned (policy.c) */
+        struct cop_trash *trash;                    /* owned (trash.c) */
+        struct cop_image_job *image_jobs;           /* owned list (image.c): builds and imports under way */
+        struct cop_flattening *flattenings;         /* owned list (flatten.c): the first is under way */
+        struct cop_warming *warmings;               /* owned list (golden.c): golden states being made */
+        struct cop_gc *gc;                          /* owned, NULL = none is under way (gc.c) */
+        struct cop_packing *packs;                  /* owned list (pack.c) */
         struct cop_adoption *adoptions; /* owned list (adopt.c): keepers without a row that are being stopped */
         char boot_id[40];               /* of the host */
         uint64_t op_serial;

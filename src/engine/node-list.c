@@ -34,6 +34,7 @@ json_t *cop_node_view(const struct cop_node_row *row)
                 json_object_set_new(view, "parent_id", json_string(row->parent_id));
         if (row->cell_id[0])
                 json_object_set_new(view, "cell_id", json_string(row->cell_id));
+        cop_view_time(view, "expires_at", row->expires_at);
         return view;
 }
 
@@ -151,6 +152,33 @@ void cop_nodes_release_of(struct cop_engine *e, const char *sandbox_id, const ch
         cop_nodes_release_layers(e, layers); /* of other sandboxes: what it was forked from */
 }
 
+int cop_node_give_up(struct cop_engine *e, const struct cop_node_row *row, struct cop_error *err)
+{
+        _cleanup_(cop_node_row_freep) struct cop_node_row *parent = NULL;
+
+        int r = cop_store_node_in_use(e->store, row->id, err);
+        if (r == 0)
+                r = cop_pack_holds(e, row->id, true);
+        if (r > 0 && strcmp(row->reason, "golden") == 0)
+                return cop_error_set(
+                        err, EBUSY, COP_ERR_in_use,
+                        "node %s is the golden state of an image, or sandboxes were made from it; `coppice "
+                        "image warm --remove` takes it away from the image",
+                        row->id);
+        if (r > 0 && !row->name && !row->expires_at)
+                return 0;
+        if (r > 0) /* what stands on it keeps it; it is no snapshot of anybody's any more */
+                r = cop_store_node_give_up(e->store, row->id, err);
+        else if (r == 0 && (r = cop_store_node_delete(e->store, row->id, err)) == 0) {
+                discard_folder(e, row->id);
+                cop_image_release(e, row->image_id);
+                if (row->parent_id[0] && cop_store_node_get(e->store, row->parent_id, &parent, NULL) == 0 &&
+                    !cop_node_wanted(e, parent))
+                        cop_node_release(e, row->parent_id);
+        }
+        return r < 0 ? r : 1;
+}
+
 void cop_node_remove(struct cop_engine *e, const char *ref, struct cop_op_to to)
 {
         _cleanup_(cop_node_row_freep) struct cop_node_row *row = NULL;
@@ -158,24 +186,7 @@ void cop_node_remove(struct cop_engine *e, const char *ref, struct cop_op_to to)
 
         int r = cop_store_node_get(e->store, ref, &row, &err);
         if (r == 0)
-                r = cop_store_node_in_use(e->store, row->id, &err);
-        if (r == 0)
-                r = cop_pack_holds(e, row->id, true);
-        if (r > 0 && strcmp(row->reason, "golden") == 0)
-                r = cop_error_set(&err, EBUSY, COP_ERR_in_use,
-                                  "node %s is the golden state of an image, or sandboxes were made from it; `coppice "
-                                  "image warm --remove` takes it away from the image",
-                                  row->id);
-        else if (r > 0) /* what stands on it keeps it; it is no snapshot of anybody's any more */
-                r = cop_store_node_set_name(e->store, row->id, NULL, &err);
-        else if (r == 0 && (r = cop_store_node_delete(e->store, row->id, &err)) == 0) {
-                _cleanup_(cop_node_row_freep) struct cop_node_row *parent = NULL;
-                discard_folder(e, row->id);
-                cop_image_release(e, row->image_id);
-                if (row->parent_id[0] && cop_store_node_get(e->store, row->parent_id, &parent, NULL) == 0 &&
-                    !cop_node_wanted(e, parent))
-                        cop_node_release(e, row->parent_id);
-        }
+                r = cop_node_give_up(e, row, &err);
         if (r < 0)
                 cop_answer(to, NULL, &err);
         else

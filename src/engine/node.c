@@ -153,7 +153,7 @@ struct cop_making {
         char sandbox_id[COP_ID_MAX];
         struct cop_node_row *row; /* owned; NULL: no node, only fn is to be called in its turn */
         bool end, files_only, lazy, sent, taken;
-        usec_t begun;
+        usec_t begun, lifetime;
         cop_node_fn fn; /* NULL: was told already */
         void *userdata;
 };
@@ -239,6 +239,17 @@ static void unlink_making(struct cop_sandbox *sb, struct cop_making *m)
                 }
 }
 
+/* One snapshot more: another may have to go, or a time has come to wait for. */
+static void kept_anew(struct cop_engine *e, const struct cop_making *m)
+{
+        struct cop_sandbox *sb = cop_sandbox_by_id(e, m->sandbox_id);
+
+        if (sb)
+                cop_snapshots_thin(sb);
+        if (m->row->expires_at)
+                cop_policy_changed(e);
+}
+
 static void on_frozen(struct cop_msg *reply, const struct cop_error *err, void *userdata)
 {
         struct cop_making *m = userdata;
@@ -276,6 +287,8 @@ static void on_frozen(struct cop_msg *reply, const struct cop_error *err, void *
         sb = cop_sandbox_by_id(e, m->sandbox_id);
         if (sb && sb->held && !(sb->makings && sb->makings->sent))
                 run_held_cells(sb);
+        if (!err && strcmp(m->row->reason, "snapshot") == 0)
+                kept_anew(e, m);
         make_next(e, m->sandbox_id);
         making_free(m);
 }
@@ -387,6 +400,7 @@ static void complete_row(struct cop_sandbox *sb, struct cop_making *m)
                 row->spec = make_spec(sb);
         }
         row->created_at = cop_now(CLOCK_REALTIME);
+        row->expires_at = m->lifetime ? cop_usec_add(row->created_at, m->lifetime) : 0;
         m->begun = cop_now(CLOCK_MONOTONIC);
 }
 
@@ -529,6 +543,7 @@ static int enqueue(struct cop_sandbox *sb, const struct cop_node_params *p, cop_
                 m->end = p->end;
                 m->files_only = p->files_only;
                 m->lazy = p->reason == COP_NODE_CHECKPOINT || p->reason == COP_NODE_FORK;
+                m->lifetime = p->lifetime;
                 m->row = node_row(sb, p);
                 if (!m->row) {
                         free(m);

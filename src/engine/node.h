@@ -29,6 +29,7 @@ struct cop_node_params {
         bool files_only;
         bool end;         /* suspend: the tree ends with it */
         const char *name; /* NULL = none */
+        usec_t lifetime;  /* 0 = for ever */
 };
 
 /* -- node.c ---------------------------------------------------------------------------------------------------------------- */
@@ -70,6 +71,9 @@ bool cop_node_wanted(struct cop_engine *e, const struct cop_node_row *row);
 bool cop_node_collect(struct cop_engine *e, const char *id);
 /* Its folder is being written; there is no row yet. */
 bool cop_node_is_being_made(struct cop_engine *e, const char *id);
+/* Nobody wants it any more: deleted with those of its ancestors that only served it, or, when something needs it, without a name
+ * and an end from now on.  1; 0 when nothing was to be done. */
+int cop_node_give_up(struct cop_engine *e, const struct cop_node_row *row, struct cop_error *err);
 /* At start: folders without a row (N2). */
 void cop_nodes_sweep(struct cop_engine *e);
 
@@ -86,6 +90,12 @@ typedef void (*cop_flattened_fn)(int result, void *userdata);
 void cop_node_flatten(struct cop_engine *e, const char *node_id, cop_flattened_fn fn, void *userdata);
 void cop_node_flatten_if_deep(struct cop_engine *e, const struct cop_node_row *node);
 void cop_flattenings_drop(struct cop_engine *e);
+/* -- retention.c ----------------------------------------------------------------------------------------------------------- */
+
+/* Gives up the snapshots whose time is over; when the next one's is, 0 = there is none. */
+usec_t cop_snapshots_expire(struct cop_engine *e, usec_t now);
+/* Gives up what policy.snapshot_keep does not keep. */
+void cop_snapshots_thin(struct cop_sandbox *sb);
 
 /* -- history.c ------------------------------------------------------------------------------------------------------------- */
 

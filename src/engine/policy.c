@@ -4,14 +4,15 @@
  *            it.  A running cell does not hold it off, nor does sleep: the caller who wants more time says so.
  * idle       after idle_seconds without a request, and with no cell running and no command attached, it is suspended with its
  *            memory.  Listing, looking, logs and its own background work do not count as use.
- * retention  one that has slept for retention_days is ended.
+ * retention  one that has slept for retention_days is ended; an event and the view tell of it before.
+ * snapshots  of a sandbox the newest snapshot_keep are kept; one with a time of its own goes then (retention.c).
  *
  * `persistent` turns the two ends into a suspend.  The decision is looked at again at the moment of the freeze (sleep.c).
  */
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/sandbox.h"
+#include "engine/node.h"
 
 #define LOOK_AGAIN (60 * USEC_PER_SEC) /* the wall clock may be set */
 #define LOOK_BUSY (1 * USEC_PER_SEC)   /* while it is in the middle of something */
@@ -20,8 +21,8 @@
 #define KEEP_DEFAULT 50
 #define BYTES_DEFAULT (4ULL << 30)
 #define RETENTION_DEFAULT 14 /* days */
-#define RETENTION_WARN (2 * 86400 * USEC_PER_SEC)
 #define DAY (86400 * USEC_PER_SEC)
+#define RETENTION_WARN (2 * DAY)        /* before the end, or for the last quarter of a short retention */
 #define PURGE_SLICE (2 * USEC_PER_MSEC) /* of work, then */
 #define PURGE_PAUSE (5 * USEC_PER_MSEC)
 #define PURGE_RETRY (10 * USEC_PER_SEC) /* the disk may be full */
@@ -47,9 +48,9 @@ static int check_word(json_t *object, const char *key, const char *const *words,
 
 static int check(json_t *object, struct cop_error *err)
 {
-        static const char *const fields[] = {"idle_seconds",   "persistent",      "checkpoints",
-                                             "on_timeout",     "checkpoint_keep", "checkpoint_bytes",
-                                             "retention_days", "replay",          NULL};
+        static const char *const fields[] = {
+                "idle_seconds",     "persistent",     "checkpoints", "on_timeout",    "checkpoint_keep",
+                "checkpoint_bytes", "retention_days", "replay",      "snapshot_keep", NULL};
         usec_t idle;
         bool persistent;
         int64_t n;
@@ -72,6 +73,8 @@ static int check(json_t *object, struct cop_error *err)
                 r = cop_json_get_i64(object, "checkpoint_bytes", 0, INT64_MAX, &n, err);
         if (r >= 0)
                 r = cop_json_get_i64(object, "retention_days", 1, 3650, &n, err);
+        if (r >= 0)
+                r = cop_json_get_i64(object, "snapshot_keep", 0, 10000, &n, err);
         return MIN_OF(r, 0);
 }
 
@@ -128,16 +131,18 @@ void cop_policy_from_json(const char *text, struct cop_policy *ret)
                 .checkpoint_keep = (unsigned)number_of(object, "checkpoint_keep", KEEP_DEFAULT),
                 .checkpoint_bytes = (uint64_t)number_of(object, "checkpoint_bytes", BYTES_DEFAULT),
                 .retention_days = (unsigned)number_of(object, "retention_days", RETENTION_DEFAULT),
+                .snapshot_keep = (unsigned)number_of(object, "snapshot_keep", 0),
         };
 }
 
 json_t *cop_policy_view(const struct cop_policy *p)
 {
-        return json_pack("{s:f, s:b, s:s, s:s, s:i, s:I, s:i, s:s}", "idle_seconds", (double)p->idle / USEC_PER_SEC,
-                         "persistent", p->persistent, "checkpoints", checkpoint_words[p->checkpoints], "on_timeout",
-                         timeout_words[p->restore_on_timeout], "checkpoint_keep", (int)p->checkpoint_keep,
-                         "checkpoint_bytes", (json_int_t)p->checkpoint_bytes, "retention_days", (int)p->retention_days,
-                         "replay", replay_words[p->replay]);
+        return json_pack("{s:f, s:b, s:s, s:s, s:i, s:I, s:i, s:s, s:i}", "idle_seconds",
+                         (double)p->idle / USEC_PER_SEC, "persistent", p->persistent, "checkpoints",
+                         checkpoint_words[p->checkpoints], "on_timeout", timeout_words[p->restore_on_timeout],
+                         "checkpoint_keep", (int)p->checkpoint_keep, "checkpoint_bytes",
+                         (json_int_t)p->checkpoint_bytes, "retention_days", (int)p->retention_days, "replay",
+                         replay_words[p->replay], "snapshot_keep", (int)p->snapshot_keep);
 }
 
 /* -- when ---------------------------------------------------------------------------------------------------------- */
@@ -147,6 +152,24 @@ static usec_t retained_until(const struct cop_sandbox *sb)
         if (sb->policy.persistent || !sb->row->last_activity_at)
                 return 0;
         return cop_usec_add(sb->row->last_activity_at, sb->policy.retention_days * DAY);
+}
+
+/* From when on its end is told of. */
+static usec_t warned_from(const struct cop_sandbox *sb, usec_t until)
+{
+        return until - MIN_OF(RETENTION_WARN, sb->policy.retention_days * DAY / 4);
+}
+
+static void add_warning(const struct cop_sandbox *sb, usec_t until, json_t *view)
+{
+        char text[200], stamp[COP_RFC3339_MAX];
+
+        snprintf(text, sizeof(text),
+                 "it has slept so long that it will be removed at %s, unless it is used before, or policy.persistent "
+                 "or a "
+                 "longer policy.retention_days is set",
+                 cop_rfc3339(until, stamp));
+        json_object_set_new(view, "warning", json_string(text));
 }
 
 void cop_policy_add_times(struct cop_sandbox *sb, json_t *view)
@@ -163,15 +186,27 @@ void cop_policy_add_times(struct cop_sandbox *sb, json_t *view)
         if (!until)
                 return;
         json_object_set_new(view, "retained_until", json_string(cop_rfc3339(until, stamp)));
-        if (until < cop_usec_add(cop_now(CLOCK_REALTIME), RETENTION_WARN))
-                json_object_set_new(
-                        view, "warning",
-                        json_string("it will soon be removed, having slept so long; use it, or set policy.persistent"));
+        if (warned_from(sb, until) <= cop_now(CLOCK_REALTIME))
+                add_warning(sb, until, view);
 }
 
 static void note_wait(usec_t *wait, usec_t now, usec_t at)
 {
         *wait = MIN_OF(*wait, at > now ? at - now : 0);
+}
+
+/* Once for each end, also when the daemon was started anew meanwhile. */
+static void tell_of_end(struct cop_sandbox *sb, usec_t until)
+{
+        char stamp[COP_RFC3339_MAX];
+
+        if (sb->row->warned_until == until)
+                return;
+        sb->row->warned_until = until;
+        if (cop_store_sandbox_update(sb->engine->store, sb->row, NULL) < 0)
+                return;
+        _cleanup_json_ json_t *detail = json_pack("{s:s}", "retained_until", cop_rfc3339(until, stamp));
+        cop_engine_event(sb->engine, "sandbox.retention_ending", sb->id, detail);
 }
 
 /* Returns true when its time is over and that was seen to. */
@@ -197,6 +232,10 @@ static bool look_at_end(struct cop_sandbox *sb, usec_t now, usec_t *wait)
         }
         if (expires)
                 note_wait(wait, now, expires);
+        if (until && warned_from(sb, until) <= now)
+                tell_of_end(sb, until);
+        else if (until)
+                note_wait(wait, now, warned_from(sb, until));
         if (until)
                 note_wait(wait, now, until);
         return false;
@@ -220,6 +259,11 @@ static void look(struct cop_engine *e)
         usec_t now = cop_now(CLOCK_REALTIME), wait = LOOK_AGAIN;
         bool any = false;
 
+        usec_t expiry = cop_snapshots_expire(e, now);
+        if (expiry) {
+                any = true;
+                note_wait(&wait, now, expiry);
+        }
         for (struct cop_sandbox *sb = e->sandboxes; sb; sb = sb->next) {
                 any = true;
                 if (!look_at_end(sb, now, &wait))
@@ -248,7 +292,7 @@ static void on_purge_timer(struct cop_source *s, usec_t now, void *userdata)
 
 int cop_policy_new(struct cop_engine *e, struct cop_error *err)
 {
-        int r = cop_loop_add_timer(e->loop, USEC_INFINITY, on_timer, e, &e->ttl_timer, err);
+        int r = cop_loop_add_timer(e->loop, 0, on_timer, e, &e->ttl_timer, err);
 
         return r < 0 ? r : cop_loop_add_timer(e->loop, 0, on_purge_timer, e, &e->purge_timer, err);
 }

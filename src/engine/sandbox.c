@@ -527,6 +527,7 @@ static int apply_patch(struct cop_sandbox *sb, json_t *patch, struct cop_error *
         cop_sandbox_row_free(sb->row);
         sb->row = TAKE_PTR(row);
         cop_policy_from_json(sb->row->policy, &sb->policy);
+        cop_snapshots_thin(sb);
         cop_policy_changed(sb->engine);
         return 0;
 }
@@ -614,10 +615,18 @@ static void update_now(struct cop_sandbox *sb, const struct cop_error *err, void
         free(u);
 }
 
+/* Only new limits are its keeper's affair. */
+static bool may_sleep_on(struct cop_engine *e, const char *ref, json_t *patch, struct cop_sandbox **ret)
+{
+        return cop_sandbox_find(e, ref, ret, NULL) == 0 && (*ret)->state == COP_SANDBOX_SUSPENDED &&
+               !cop_json_get(patch, "memory") && !cop_json_get(patch, "cpus") && !cop_json_get(patch, "pids");
+}
+
 void cop_sandbox_update(struct cop_engine *e, const char *ref, json_t *patch, struct cop_op_to to,
                         struct cop_op **ret_op)
 {
         struct update *u = calloc(1, sizeof(*u));
+        struct cop_sandbox *asleep;
 
         if (ret_op)
                 *ret_op = NULL;
@@ -631,5 +640,8 @@ void cop_sandbox_update(struct cop_engine *e, const char *ref, json_t *patch, st
                 return;
         }
         u->patch = json_deep_copy(patch);
-        cop_op_when_running(u->op, e, ref, update_now, u, ret_op);
+        if (may_sleep_on(e, ref, patch, &asleep))
+                update_now(asleep, NULL, u);
+        else
+                cop_op_when_running(u->op, e, ref, update_now, u, ret_op);
 }

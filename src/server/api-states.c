@@ -6,6 +6,7 @@
 #define FORK_MAX 100
 #define MEMORY_MIN (16u << 20)
 #define UNDO_MAX 10000
+#define LIFETIME_MAX (3660ULL * 86400 * USEC_PER_SEC)
 
 static bool fields_are(struct cop_request *r, const char *const *fields)
 {
@@ -66,21 +67,25 @@ static void resume(struct cop_request *r)
 
 static void snapshot(struct cop_request *r)
 {
-        static const char *const fields[] = {"name", "kind", NULL};
+        static const char *const fields[] = {"name", "kind", "expires_seconds", NULL};
         static const char *const kinds[] = {"memory", "filesystem", NULL};
         struct cop_error err = COP_ERROR_NULL;
         const char *name = NULL;
+        usec_t lifetime = 0;
         unsigned kind = 0;
 
         if (!fields_are(r, fields))
                 return;
-        if (cop_field_text(r->json, "name", &name, &err) < 0 ||
+        int given = cop_json_get_seconds(r->json, "expires_seconds", LIFETIME_MAX, &lifetime, &err);
+        if (given > 0 && lifetime == 0)
+                given = cop_json_expected("expires_seconds", "a number of seconds above 0", &err);
+        if (given < 0 || cop_field_text(r->json, "name", &name, &err) < 0 ||
             cop_field_word(r->json, "kind", kinds, &kind, &err) < 0) {
                 cop_reply_error(r, &err);
                 return;
         }
         r->success = 201;
-        cop_sandbox_snapshot(r->engine, cop_request_param(r, 0), name, kind == 1, cop_request_to(r), &r->op);
+        cop_sandbox_snapshot(r->engine, cop_request_param(r, 0), name, kind == 1, lifetime, cop_request_to(r), &r->op);
 }
 
 /* Checks {count?, name?, labels?, metadata?, ttl_seconds?}; false after an error reply. */

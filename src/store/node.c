@@ -5,9 +5,11 @@
 
 #define C(field, kind) COP_COLUMN(struct cop_node_row, field, kind)
 static const struct cop_column columns[] = {
-        C(id, ID),      C(sandbox_id, ID), C(parent_id, ID),     C(kind, ID),        C(reason, ID), C(image_id, ID),
-        C(cell_id, ID), C(seq, I64),       C(name, TEXT),        C(layers, TEXT),    C(spec, TEXT), C(created_at, I64),
-        C(pause, I64),  C(duration, I64),  C(memory_bytes, I64), C(file_bytes, I64), C(files, I64),
+        C(id, ID),          C(sandbox_id, ID), C(parent_id, ID), C(kind, ID),
+        C(reason, ID),      C(image_id, ID),   C(cell_id, ID),   C(seq, I64),
+        C(name, TEXT),      C(layers, TEXT),   C(spec, TEXT),    C(created_at, I64),
+        C(expires_at, I64), C(pause, I64),     C(duration, I64), C(memory_bytes, I64),
+        C(file_bytes, I64), C(files, I64),
 };
 #undef C
 static const struct cop_table table = COP_TABLE(struct cop_node_row, columns);
@@ -24,10 +26,10 @@ int cop_store_node_insert(struct cop_store *s, struct cop_node_row *row, struct 
 {
         int r = cop_sql_exec(s,
                              "INSERT INTO nodes(id, sandbox_id, parent_id, kind, reason, image_id, cell_id, name, "
-                             "layers, spec, created_at,"
+                             "layers, spec, created_at, expires_at,"
                              " pause, duration, memory_bytes, file_bytes, files)"
                              " VALUES(:id, :sandbox_id, :parent_id, :kind, :reason, :image_id, :cell_id, :name, "
-                             ":layers, :spec, :created_at,"
+                             ":layers, :spec, :created_at, :expires_at,"
                              " :pause, :duration, :memory_bytes, :file_bytes, :files)",
                              &table, row, err);
 
@@ -67,15 +69,36 @@ int cop_store_node_list(struct cop_store *s, const struct cop_node_filter *f, st
         return r < 0 ? r : 0;
 }
 
-int cop_store_node_set_name(struct cop_store *s, const char *id, const char *name, struct cop_error *err)
+int cop_store_node_give_up(struct cop_store *s, const char *id, struct cop_error *err)
 {
-        struct cop_sql_args args = {.id = id, .text = name};
-        int r = cop_sql_exec(s, "UPDATE nodes SET name = :text, reason = 'snapshot' WHERE id = :id",
-                             &cop_sql_args_table, &args, err);
+        struct cop_sql_args args = {.id = id};
+        int r = cop_sql_exec(s, "UPDATE nodes SET name = NULL, expires_at = 0 WHERE id = :id", &cop_sql_args_table,
+                             &args, err);
 
         if (r == 0)
                 return cop_error_set(err, ENOENT, COP_ERR_node_not_found, "no node \"%.100s\"", id);
-        return name_taken(name, r, err);
+        return r < 0 ? r : 0;
+}
+
+int cop_store_node_expired(struct cop_store *s, usec_t now, struct cop_node_row ***ret, struct cop_error *err)
+{
+        struct cop_sql_args args = {.a = (int64_t)now};
+        int r = cop_sql_query(s,
+                              "SELECT * FROM nodes WHERE expires_at > 0 AND expires_at <= :a ORDER BY expires_at, seq",
+                              &cop_sql_args_table, &args, &table, ret, err);
+
+        return r < 0 ? r : 0;
+}
+
+int cop_store_node_next_expiry(struct cop_store *s, usec_t *ret, struct cop_error *err)
+{
+        int64_t at = 0;
+        int r = cop_sql_number(s, "SELECT min(expires_at) FROM nodes WHERE expires_at > 0", NULL, NULL, &at, err);
+
+        if (r < 0)
+                return r;
+        *ret = (usec_t)at;
+        return 0;
 }
 
 int cop_store_node_set_layers(struct cop_store *s, const char *id, const char *layers, struct cop_error *err)

@@ -6,16 +6,37 @@
 
 #define C(field, kind) COP_COLUMN(struct cop_sandbox_row, field, kind)
 static const struct cop_column columns[] = {
-        C(id, ID),          C(state, ID),        C(image_id, ID),
-        C(name, TEXT),      C(image_name, TEXT), C(labels, TEXT),
-        C(metadata, TEXT),  C(env, TEXT),        C(limits, TEXT),
-        C(user, TEXT),      C(workdir, TEXT),    C(boot_id, TEXT),
-        C(slot, INT),       C(ttl, I64),         C(expires_at, I64),
-        C(created_at, I64), C(started_at, I64),  C(ended_at, I64),
-        C(start_time, I64), C(generation, I64),  C(ended_reason, TEXT),
-        C(node_id, ID),     C(pending_node, ID), C(layers, TEXT),
-        C(policy, TEXT),    C(origin_node, ID),  C(travel_cell, ID),
-        C(redo, TEXT),      C(history, TEXT),    C(last_activity_at, I64),
+        C(id, ID),
+        C(state, ID),
+        C(image_id, ID),
+        C(name, TEXT),
+        C(image_name, TEXT),
+        C(labels, TEXT),
+        C(metadata, TEXT),
+        C(env, TEXT),
+        C(limits, TEXT),
+        C(user, TEXT),
+        C(workdir, TEXT),
+        C(boot_id, TEXT),
+        C(slot, INT),
+        C(ttl, I64),
+        C(expires_at, I64),
+        C(created_at, I64),
+        C(started_at, I64),
+        C(ended_at, I64),
+        C(start_time, I64),
+        C(generation, I64),
+        C(ended_reason, TEXT),
+        C(node_id, ID),
+        C(pending_node, ID),
+        C(layers, TEXT),
+        C(policy, TEXT),
+        C(origin_node, ID),
+        C(travel_cell, ID),
+        C(redo, TEXT),
+        C(history, TEXT),
+        C(last_activity_at, I64),
+        C(warned_until, I64),
 };
 #undef C
 static const struct cop_table table = COP_TABLE(struct cop_sandbox_row, columns);
@@ -23,7 +44,8 @@ static const struct cop_table table = COP_TABLE(struct cop_sandbox_row, columns)
 #define SELECT_SANDBOXES                                                                                       \
         "SELECT id, state, name, image_id, image_name, labels, metadata, env, limits, user, workdir, boot_id," \
         " ended_reason, slot, ttl, expires_at, created_at, started_at, ended_at, start_time, generation,"      \
-        " node_id, pending_node, layers, policy, origin_node, travel_cell, redo, history, last_activity_at"    \
+        " node_id, pending_node, layers, policy, origin_node, travel_cell, redo, history, last_activity_at, "  \
+        "warned_until"                                                                                         \
         " FROM sandboxes "
 
 static int name_taken(struct cop_store *s, const char *name, int r, struct cop_error *err)
@@ -42,12 +64,12 @@ int cop_store_sandbox_insert(struct cop_store *s, const struct cop_sandbox_row *
                 "workdir,"
                 " boot_id, ended_reason, slot, ttl, expires_at, created_at, started_at, ended_at, start_time, "
                 "generation, node_id, pending_node, layers, policy, origin_node, travel_cell, redo, history, "
-                "last_activity_at)"
+                "last_activity_at, warned_until)"
                 " VALUES(:id, :state, :name, :image_id, :image_name, :labels, :metadata, :env, :limits, :user, "
                 ":workdir,"
                 " :boot_id, :ended_reason, :slot, :ttl, :expires_at, :created_at, :started_at, :ended_at, :start_time,"
                 " :generation, :node_id, :pending_node, :layers, :policy, :origin_node, :travel_cell, :redo, "
-                ":history, :last_activity_at)",
+                ":history, :last_activity_at, :warned_until)",
                 &table, row, err);
 
         return name_taken(s, row->name, r, err);
@@ -151,7 +173,7 @@ int cop_store_sandbox_update(struct cop_store *s, const struct cop_sandbox_row *
         int r = change(s,
                        "UPDATE sandboxes SET name = :name, labels = :labels, metadata = :metadata, limits = :limits, "
                        "policy = :policy, ttl = :ttl,"
-                       " expires_at = :expires_at WHERE id = :id",
+                       " expires_at = :expires_at, warned_until = :warned_until WHERE id = :id",
                        &table, row, row->id, err);
 
         return name_taken(s, row->name, r, err);

@@ -112,8 +112,13 @@ static const char step_6[] = "ALTER TABLE cells ADD COLUMN parent_id TEXT NOT NU
 static const char step_7[] = "ALTER TABLE sandboxes ADD COLUMN history TEXT;"
                              "CREATE INDEX nodes_cell ON nodes(cell_id);";
 
+/* When a snapshot is given up, and the end of a sleep that was told of already. */
+static const char step_8[] = "ALTER TABLE nodes ADD COLUMN expires_at INTEGER NOT NULL DEFAULT 0;"
+                             "CREATE INDEX nodes_expires ON nodes(expires_at) WHERE expires_at > 0;"
+                             "ALTER TABLE sandboxes ADD COLUMN warned_until INTEGER NOT NULL DEFAULT 0;";
+
 const char *const cop_schema_steps[] = {
-        step_1, step_2, step_3, step_4, step_5, step_6, step_7,
+        step_1, step_2, step_3, step_4, step_5, step_6, step_7, step_8,
 };
 const unsigned cop_schema_step_count = ELEMENTSOF(cop_schema_steps);
 

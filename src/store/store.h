@@ -82,6 +82,7 @@ struct cop_sandbox_row {
         char *redo;    /* JSON array: nodes that undo left, the next one to redo last; NULL = none */
         char *history; /* JSON object: the cells that led to its state (engine/history.c); NULL = all of its own */
         usec_t last_activity_at; /* kept while it sleeps */
+        usec_t warned_until;     /* the end of its sleep that an event has told of; 0 = none */
         char *boot_id;           /* of the host when it started */
         char *ended_reason;
         unsigned slot; /* uid range; unique among those not ended */
@@ -105,7 +106,7 @@ int cop_store_sandbox_ended(struct cop_store *s, const char *id, usec_t at, cons
 /* state, node_id, origin_node, pending_node, layers, boot_id, travel_cell, redo, history, last_activity_at: the steps of suspend, resume, undo
  * and snapshot. */
 int cop_store_sandbox_set_node(struct cop_store *s, const struct cop_sandbox_row *row, struct cop_error *err);
-/* name, labels, metadata, limits, policy, ttl, expires_at.  name_taken. */
+/* name, labels, metadata, limits, policy, ttl, expires_at, warned_until.  name_taken. */
 int cop_store_sandbox_update(struct cop_store *s, const struct cop_sandbox_row *row, struct cop_error *err);
 int cop_store_sandbox_set_generation(struct cop_store *s, const char *id, uint64_t generation, struct cop_error *err);
 /* By id (also ended ones), or by name: the one starting or running, else the one of that name that ended last.
@@ -149,6 +150,7 @@ struct cop_node_row {
         char *layers;                   /* JSON array of node ids, topmost first, its own included */
         char *spec;                     /* JSON: what a sandbox made from it needs: contexts, limits, env, … */
         usec_t created_at;
+        usec_t expires_at;                        /* 0 = never */
         usec_t pause, duration;                   /* how long the source stood still, and the whole of it */
         uint64_t memory_bytes, file_bytes, files; /* its own */
 };
@@ -166,7 +168,11 @@ struct cop_node_filter {
 int cop_store_node_list(struct cop_store *s, const struct cop_node_filter *f, struct cop_node_row ***ret,
                         struct cop_error *err);
 int cop_store_node_set_layers(struct cop_store *s, const char *id, const char *layers, struct cop_error *err);
-int cop_store_node_set_name(struct cop_store *s, const char *id, const char *name, struct cop_error *err);
+/* It is no snapshot of anybody's any more: without a name and an end. */
+int cop_store_node_give_up(struct cop_store *s, const char *id, struct cop_error *err);
+/* Those whose time is over, in that order; and the time of the next, 0 = none. */
+int cop_store_node_expired(struct cop_store *s, usec_t now, struct cop_node_row ***ret, struct cop_error *err);
+int cop_store_node_next_expiry(struct cop_store *s, usec_t *ret, struct cop_error *err);
 /* 1 when a sandbox that has not ended has it as head, layer or to redo, another node as a layer, or an image as its golden one.  (A parent is no need: images
  * and layers of nodes hold links of their own.) */
 int cop_store_node_in_use(struct cop_store *s, const char *id, struct cop_error *err);

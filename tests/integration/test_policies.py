@@ -55,7 +55,7 @@ def test_effective_values_are_shown_at_once(make):
     sandbox = make(policy={"idle_seconds": 30, "checkpoints": "off"})
     policy = sandbox.info()["policy"]
     assert policy == {"idle_seconds": 30, "persistent": False, "checkpoints": "off", "on_timeout": "keep",
-                      "checkpoint_keep": 50, "checkpoint_bytes": 4 << 30, "retention_days": 14, "replay": "none"}
+                      "checkpoint_keep": 50, "checkpoint_bytes": 4 << 30, "retention_days": 14, "replay": "none", "snapshot_keep": 0}
     assert patch(sandbox, persistent=True) == {**policy, "persistent": True}
     assert patch(sandbox, idle_seconds=None)["idle_seconds"] == 600
     assert sandbox.info()["policy"]["persistent"] is True
@@ -64,7 +64,8 @@ def test_effective_values_are_shown_at_once(make):
 @pytest.mark.parametrize("policy, field", [
     ({"idle_seconds": -1}, "idle_seconds"), ({"idle_seconds": "1h"}, "idle_seconds"), ({"persistent": 1}, "persistent"),
     ({"checkpoints": "sometimes"}, "checkpoints"), ({"on_timeout": "die"}, "on_timeout"), ({"checkpoint_keep": 0}, "checkpoint_keep"),
-    ({"checkpoint_bytes": -1}, "checkpoint_bytes"), ({"retention_days": 0}, "retention_days"), ({"idle": 3}, "idle")])
+    ({"checkpoint_bytes": -1}, "checkpoint_bytes"), ({"retention_days": 0}, "retention_days"),
+    ({"retention_days": 1.5}, "retention_days"), ({"snapshot_keep": -1}, "snapshot_keep"), ({"snapshot_keep": "all"}, "snapshot_keep"), ({"idle": 3}, "idle")])
 def test_what_it_cannot_be_is_refused_by_name(api, policy, field):
     with pytest.raises(ApiError) as error:
         api.post("/api/sandboxes", {"policy": policy})

@@ -678,8 +678,8 @@ void cop_sandbox_resume(struct cop_engine *e, const char *ref, const struct cop_
 {
         simple(e, p->require_memory ? "resume_with_memory" : "resume", ref, to, ret_op);
 }
-void cop_sandbox_snapshot(struct cop_engine *e, const char *ref, const char *name, bool files_only, struct cop_op_to to,
-                          struct cop_op **ret_op)
+void cop_sandbox_snapshot(struct cop_engine *e, const char *ref, const char *name, bool files_only, usec_t lifetime,
+                          struct cop_op_to to, struct cop_op **ret_op)
 {
         simple(e, files_only ? "snapshot_files" : "snapshot", ref, to, ret_op);
 }

@@ -741,3 +741,49 @@ TEST(hostile_text_stays_text)
         ASSERT_CODE(cop_store_sandbox_get(s, "' OR 1=1 --", &row, &err), &err, COP_ERR_sandbox_not_found);
         cop_store_close(s);
 }
+
+static void add_snapshot(struct cop_store *s, const char *id, const char *name, usec_t expires_at)
+{
+        char layers[60];
+        struct cop_node_row row = {.kind = "files", .reason = "snapshot", .image_id = "im_a", .spec = (char *)"{}"};
+        struct cop_error err;
+
+        snprintf(row.id, sizeof(row.id), "%s", id);
+        snprintf(layers, sizeof(layers), "[\"%s\"]", id);
+        row.layers = layers;
+        row.name = (char *)name;
+        row.expires_at = expires_at;
+        ASSERT_OK(cop_store_node_insert(s, &row, &err), &err);
+}
+
+TEST(snapshots_expire_in_order_and_once)
+{
+        struct cop_store *s = open_store();
+        _cleanup_(cop_node_rows_freep) struct cop_node_row **rows = NULL, **later = NULL;
+        _cleanup_(cop_node_row_freep) struct cop_node_row *back = NULL;
+        struct cop_error err;
+        usec_t next = 7;
+
+        ASSERT_OK(cop_store_node_next_expiry(s, &next, &err), &err);
+        ASSERT_EQ(next, 0);
+        add_snapshot(s, "nd_never00000", "never", 0);
+        add_snapshot(s, "nd_late000000", "late", 3000);
+        add_snapshot(s, "nd_soon000000", "soon", 1000);
+        add_snapshot(s, "nd_mid0000000", NULL, 2000);
+        ASSERT_OK(cop_store_node_next_expiry(s, &next, &err), &err);
+        ASSERT_EQ(next, 1000);
+        ASSERT_OK(cop_store_node_expired(s, 2000, &rows, &err), &err);
+        ASSERT_STR(rows[0]->id, "nd_soon000000");
+        ASSERT_STR(rows[1]->id, "nd_mid0000000");
+        ASSERT(rows[2] == NULL);
+        ASSERT_EQ(rows[1]->expires_at, 2000);
+        ASSERT_OK(cop_store_node_give_up(s, "nd_soon000000", &err), &err);
+        ASSERT_OK(cop_store_node_get(s, "nd_soon000000", &back, &err), &err);
+        ASSERT(back->name == NULL && back->expires_at == 0);
+        add_snapshot(s, "nd_again00000", "soon", 0); /* its name is free */
+        ASSERT_OK(cop_store_node_expired(s, 2000, &later, &err), &err);
+        ASSERT_STR(later[0]->id, "nd_mid0000000");
+        ASSERT(later[1] == NULL);
+        ASSERT_CODE(cop_store_node_give_up(s, "nd_none000000", &err), &err, COP_ERR_node_not_found);
+        cop_store_close(s);
+}
