@@ -39,11 +39,12 @@ static int layer_paths(struct cop_engine *e, const struct cop_node_row *row, cha
                 return cop_error_set(err, EINVAL, COP_ERR_unsupported, "node %s has %zu layers; a pack holds up to %d",
                                      row->id, n, COP_PACK_LAYERS_MAX);
         char **list = calloc(n + 1, sizeof(*list));
-        for (size_t i = 0; list && i < n; i++)
-                if (asprintf(&list[i], "%s/nodes/%s/layer", e->home, json_string_value(json_array_get(ids, i))) < 0) {
-                        list[i] = NULL;
+        for (size_t i = 0; list && i < n; i++) {
+                char path[4200];
+                int r = cop_layer_path(e, json_string_value(json_array_get(ids, i)), path, sizeof(path), NULL);
+                if (r < 0 || !(list[i] = strdup(path)))
                         list = cop_pack_layers_free(list);
-                }
+        }
         if (!list)
                 return cop_error_errno(err, ENOMEM, "packing");
         *ret = list;
@@ -145,10 +146,10 @@ static bool json_is(json_t *object, const char *key)
 /* kernel_dir becomes a path below the sandbox's ipc folder, key and session are sent to its kernels. */
 static bool context_is_sound(json_t *c)
 {
-        static const char *const fields[] = {"id",      "name",       "kernelspec", "language",        "cwd",
-                                             "env",     "state",      "kernel_key", "kernel_dir",      "key",
-                                             "session", "state_lost", "generation", "execution_count", "kernel_pid",
-                                             NULL};
+        static const char *const fields[] = {"id",        "name",       "kernelspec", "language",        "cwd",
+                                             "env",       "state",      "kernel_key", "kernel_dir",      "key",
+                                             "session",   "state_lost", "generation", "execution_count", "kernel_pid",
+                                             "last_cell", NULL};
 
         return json_is_object(c) && cop_json_check_keys(c, fields, NULL) >= 0 &&
                json_is_string(json_object_get(c, "id")) && text_is(c, "id", WORDS, COP_STORE_ID_MAX - 1) &&
@@ -156,13 +157,15 @@ static bool context_is_sound(json_t *c)
                text_is(c, "kernel_key", WORDS, COP_STORE_ID_MAX - 1) && text_is(c, "kernel_dir", WORDS, 31) &&
                text_is(c, "key", WORDS, 128) && text_is(c, "session", WORDS "-", 64) && text_is(c, "name", NULL, 100) &&
                text_is(c, "kernelspec", NULL, 100) && text_is(c, "language", NULL, 100) &&
-               text_is(c, "cwd", NULL, TEXT_MAX) && json_is(c, "env") && json_is(c, "state_lost") &&
-               number_is(c, "generation") && number_is(c, "execution_count") && number_is(c, "kernel_pid");
+               text_is(c, "cwd", NULL, TEXT_MAX) && text_is(c, "last_cell", WORDS, COP_STORE_ID_MAX - 1) &&
+               json_is(c, "env") && json_is(c, "state_lost") && number_is(c, "generation") &&
+               number_is(c, "execution_count") && number_is(c, "kernel_pid");
 }
 
 static int check_spec(json_t *spec, struct cop_error *err)
 {
-        static const char *const fields[] = {"contexts", "generation", "limits", "env", "ordinal", "policy", NULL};
+        static const char *const fields[] = {"contexts", "generation", "limits",      "env",
+                                             "ordinal",  "policy",     "travel_cell", NULL};
         json_t *contexts = json_object_get(spec, "contexts"), *env = json_object_get(spec, "env"), *context;
         _cleanup_free_ char *text = NULL, *policy = NULL;
         size_t i;
@@ -178,6 +181,17 @@ static int check_spec(json_t *spec, struct cop_error *err)
             cop_policy_to_json(NULL, json_object_get(spec, "policy"), &policy, NULL) < 0)
                 return damaged("its environment or policy makes no sense", err);
         return 0;
+}
+
+/* Its cells stayed where they were run: nothing here is to be replayed or counted by them. */
+static void forget_cells(json_t *spec)
+{
+        json_t *context;
+        size_t i;
+
+        json_array_foreach (json_object_get(spec, "contexts"), i, context)
+                json_object_del(context, "last_cell");
+        json_object_del(spec, "travel_cell");
 }
 
 static int find_image(struct cop_engine *e, json_t *manifest, char ret[static COP_STORE_ID_MAX], struct cop_error *err)
@@ -327,6 +341,7 @@ static int make_row(struct cop_engine *e, const char *id, const char *name, bool
         struct cop_node_row *row = row_new(id, image, memory ? "memory" : "files", ids, 0);
         if (!row)
                 return cop_error_errno(err, ENOMEM, "node");
+        forget_cells(spec);
         row->spec = json_dumps(spec, JSON_COMPACT);
         row->name = choose_name(e, name, node);
         row->memory_bytes = memory ? count_of(node, "memory_bytes") : 0;

@@ -44,7 +44,8 @@ struct cop_packing {
         bool held;    /* by the caller */
         bool running; /* the child */
         bool finished;
-        bool release; /* of a pack: nobody needs the node any more */
+        json_t *released; /* owned array: nodes that nobody else needs any more */
+        char *layers;     /* owned; of a pack: the node's */
         char node_id[COP_ID_MAX];
         char *name; /* owned; of an unpack, may be NULL */
         struct cop_error err;
@@ -62,6 +63,8 @@ static void pack_drop(struct cop_packing *p)
         cop_source_free(p->io);
         cop_close(p->fd);
         cop_close(p->error_fd);
+        json_decref(p->released);
+        free(p->layers);
         free(p->name);
         free(p);
 }
@@ -105,14 +108,17 @@ static void discard_folder(struct cop_packing *p)
                 cop_trash_add(p->engine, path);
 }
 
+/* Layers are told by the text of their ids, as in the store. */
 bool cop_pack_holds(struct cop_engine *e, const char *node_id, bool wanted_gone)
 {
         bool held = false;
 
         for (struct cop_packing *p = e->packs; p; p = p->next)
-                if (!p->unpacking && p->running && strcmp(p->node_id, node_id) == 0) {
+                if (!p->unpacking && p->running && p->layers &&
+                    (strcmp(p->node_id, node_id) == 0 || strstr(p->layers, node_id))) {
                         held = true;
-                        p->release |= wanted_gone;
+                        if (wanted_gone)
+                                json_array_append_new(p->released, json_string(node_id));
                 }
         return held;
 }
@@ -156,10 +162,10 @@ static void on_child(struct cop_source *s, const siginfo_t *si, void *userdata)
 {
         struct cop_packing *p = userdata;
         struct cop_engine *e = p->engine;
-        char node[COP_ID_MAX];
-        bool release = p->release;
+        _cleanup_json_ json_t *released = json_incref(p->released);
+        json_t *node;
+        size_t i;
 
-        memcpy(node, p->node_id, sizeof(node));
         p->running = false;
         read_error(p, si);
         if (p->unpacking)
@@ -169,8 +175,8 @@ static void on_child(struct cop_source *s, const siginfo_t *si, void *userdata)
         wake(p);
         p->child = cop_source_free(s); /* last: what was called above may have let go of it */
         pack_drop(p);
-        if (release)
-                cop_node_release(e, node);
+        json_array_foreach (released, i, node)
+                cop_node_release(e, json_string_value(node));
 }
 
 static void on_io(struct cop_source *source, int fd, uint32_t revents, void *userdata)
@@ -270,6 +276,7 @@ static struct cop_packing *pack_new(struct cop_engine *e, cop_packing_opened_fn 
                                   .next = e->packs,
                                   .fd = -EBADF,
                                   .error_fd = -EBADF,
+                                  .released = json_array(),
                                   .opened = opened,
                                   .more = more,
                                   .userdata = userdata};
@@ -309,6 +316,7 @@ static int start_pack(struct cop_packing *p, const char *ref, struct cop_error *
         if (r < 0 || !layers)
                 return r;
         snprintf(p->node_id, sizeof(p->node_id), "%s", row->id);
+        p->layers = TAKE_PTR(row->layers);
         while (layers[n])
                 n++;
         argv = calloc(n + 4, sizeof(*argv));
