@@ -80,6 +80,8 @@ bool cop_node_wanted(struct cop_engine *e, const struct cop_node_row *row)
 {
         const struct cop_sandbox *sb = cop_sandbox_by_id(e, row->sandbox_id);
 
+        if (strcmp(row->reason, "unpack") == 0) /* its sandbox is elsewhere; whoever unpacked it removes it */
+                return true;
         return sb && sb->state < COP_SANDBOX_ENDING && strcmp(row->reason, "fork") != 0;
 }
 

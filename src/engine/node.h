@@ -65,7 +65,7 @@ void cop_nodes_release_of(struct cop_engine *e, const char *sandbox_id, const ch
 void cop_nodes_release_layers(struct cop_engine *e, const char *layers);
 /* A suspend was cut off by the end of the daemon: the row of its node, if the keeper completed it (N1). */
 int cop_node_recover(struct cop_engine *e, const char *id, struct cop_node_row **ret, struct cop_error *err);
-/* Whether its sandbox, which has not ended, may still want to go back to it. */
+/* Whether its sandbox, which has not ended, may still want to go back to it; or it was unpacked, and stays until it is removed. */
 bool cop_node_wanted(struct cop_engine *e, const struct cop_node_row *row);
 /* Deletes it if nobody needs it (N4) and nobody may want it; false when it stays. */
 bool cop_node_collect(struct cop_engine *e, const char *id);

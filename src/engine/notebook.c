@@ -151,6 +151,7 @@ static int next_cell(struct cop_notebook *n, bool code, struct cop_cell_row ***r
                                                   .before_seq = r->upto + 1,
                                                   .limit = 1,
                                                   .oldest_first = true,
+                                                  .originals = true, /* replays stand beside what they repeat */
                                                   .code = code,
                                                   .outputs = true};
                 int k = cop_store_cell_list(n->engine->store, &f, ret, err);
