@@ -14,7 +14,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LAYERS = {
     "base": 0,
     "freezer": 1, "sandbox": 1, "jupyter": 1, "store": 1,
-    "keeper": 2, "init": 2, "engine": 2,
+    "keeper": 2, "init": 2, "compare": 2, "engine": 2,
     "server": 3, "cli": 3, "pack": 3,
     "daemon": 4,  # puts engine and server together
 }

@@ -7,7 +7,7 @@ set -eu
 build=${1:?usage: tools/link-bin.sh BUILD}
 source=$(cd "$(dirname "$0")/.." && pwd)
 mkdir -p "$build/bin"
-for folder in cli daemon keeper init freezer pack; do
+for folder in cli compare daemon keeper init freezer pack; do
         for program in "$build/src/$folder"/coppice*; do
                 case ${program##*/} in *.*) continue ;; esac # folders of objects, libraries
                 [ ! -f "$program" ] || ln -f "$program" "$build/bin/"
