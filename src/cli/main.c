@@ -35,6 +35,8 @@ const struct cop_verb *const cop_verbs[] = {
         &cop_verb_log,
         &cop_verb_undo,
         &cop_verb_goto,
+        &cop_verb_diff,
+        &cop_verb_take,
         &cop_verb_keep,
         &cop_verb_export,
         &cop_verb_import,

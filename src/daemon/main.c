@@ -219,6 +219,7 @@ static int serve(const struct options *o, const struct cop_places *places, struc
                                    &(struct cop_engine_config){.home = places->home,
                                                                .keeper_path = places->keeper,
                                                                .pack_path = places->pack,
+                                                               .compare_path = places->compare,
                                                                .image_tool = places->image_tool,
                                                                .recipes = places->recipes},
                                    &engine, err);

@@ -86,6 +86,7 @@ int cop_places_find(const char *home, const char *socket, struct cop_places *ret
         /* PREFIX/bin/coppiced when installed; in a build tree, tools/link-bin.sh makes BUILD look like a prefix. */
         static const char *const keeper[] = {"coppice-keeper", "../libexec/coppice/coppice-keeper", NULL};
         static const char *const pack[] = {"coppice-pack", "../libexec/coppice/coppice-pack", NULL};
+        static const char *const compare[] = {"coppice-compare", "../libexec/coppice/coppice-compare", NULL};
         static const char *const tool[] = {"../libexec/coppice/coppice-image", "../libexec/coppice-image",
                                            "../../libexec/coppice-image", NULL};
         static const char *const recipes[] = {"../share/coppice/images", "../images", "../../images", NULL};
@@ -101,6 +102,7 @@ int cop_places_find(const char *home, const char *socket, struct cop_places *ret
         if ((r = make_home(wanted, ret->home, err)) < 0 || (r = program_folder(folder, sizeof(folder), err)) < 0 ||
             (r = choose("COPPICE_KEEPER", folder, keeper, ret->keeper, err)) < 0 ||
             (r = choose("COPPICE_PACK", folder, pack, ret->pack, err)) < 0 ||
+            (r = choose("COPPICE_COMPARE", folder, compare, ret->compare, err)) < 0 ||
             (r = choose("COPPICE_IMAGE_TOOL", folder, tool, ret->image_tool, err)) < 0 ||
             (r = choose("COPPICE_RECIPES", folder, recipes, ret->recipes, err)) < 0)
                 return r;

@@ -12,6 +12,7 @@ struct cop_places {
         char keeper[PATH_MAX];
         /* $COPPICE_PACK, else coppice-pack beside it */
         char pack[PATH_MAX];
+        char compare[PATH_MAX]; /* coppice-compare, the same way, $COPPICE_COMPARE */
         /* $COPPICE_IMAGE_TOOL, else coppice-image in ../libexec/coppice, or in libexec of the build or source tree */
         char image_tool[PATH_MAX];
         /* $COPPICE_RECIPES, else ../share/coppice/images, or images of the build or source tree */

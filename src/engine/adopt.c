@@ -240,7 +240,7 @@ static void adopt_one(struct cop_engine *e, struct cop_sandbox_row *row)
         }
         if (cop_sandbox_read_image(sb, &err) < 0) /* it runs all the same; only new kernels need what is missing */
                 cop_log_warning("sandbox %s: %s", id, err.message);
-        if (strcmp(was, "suspended") == 0) {
+        if (strcmp(was, "suspended") == 0 && !sb->policy.copy) {
                 sb->state = COP_SANDBOX_SUSPENDED;
                 return;
         }
@@ -252,7 +252,7 @@ static void adopt_one(struct cop_engine *e, struct cop_sandbox_row *row)
                 r = cop_keeper_connect(e->loop, path, &events, &sb->keeper, &err);
         if (strcmp(was, "resuming") == 0 || (strcmp(was, "suspending") == 0 && r < 0))
                 cop_sandbox_adopt_sleeping(sb, was);
-        else if (strcmp(was, "ending") == 0)
+        else if (strcmp(was, "ending") == 0 || sb->policy.copy) /* who read a copy is gone */
                 cop_sandbox_end(sb, "removed", NULL);
         else if (strcmp(was, "starting") == 0)
                 cop_sandbox_end(sb, "start_failed", NULL);

@@ -1,3 +1,5 @@
+#include "engine/compare.h"
+#include "engine/copy.h"
 #include "engine/engine.h"
 
 #include <fcntl.h>
@@ -92,6 +94,7 @@ static int open_engine(struct cop_engine *e, const struct cop_engine_config *con
         e->pack_path = strdup(config->pack_path ? config->pack_path : "");
         e->image_tool = strdup(config->image_tool);
         e->recipes = strdup(config->recipes);
+        e->compare_path = config->compare_path ? strdup(config->compare_path) : NULL;
         if (!e->home || !e->keeper_path || !e->pack_path || !e->image_tool || !e->recipes)
                 return cop_error_errno(err, ENOMEM, "engine");
         int r = choose_uids(e, config, err);
@@ -145,6 +148,8 @@ struct cop_engine *cop_engine_free(struct cop_engine *e)
         cop_images_drop(e);
         cop_gc_drop(e);
         cop_packs_drop(e);
+        cop_comparisons_drop(e);
+        cop_states_drop(e);
         cop_engine_adopt_drop(e);
         while (e->sandboxes) {
                 cop_contexts_detach(e->sandboxes);
@@ -169,6 +174,7 @@ struct cop_engine *cop_engine_free(struct cop_engine *e)
         free(e->pack_path);
         free(e->image_tool);
         free(e->recipes);
+        free(e->compare_path);
         free(e);
         return NULL;
 }
@@ -183,6 +189,8 @@ void cop_engine_event(struct cop_engine *e, const char *type, const char *sandbo
         char stamp[COP_RFC3339_MAX];
         struct cop_error err;
 
+        if (sb && sb->policy.copy)
+                return;
         /* Events tell of what has happened already: one that cannot be written undoes nothing. */
         if (cop_store_event_add(e->store, now, type, sandbox_id, text, NULL, &err) < 0)
                 cop_log_warning("event %s was not saved: %s", type, err.message);
@@ -231,7 +239,7 @@ void cop_engine_info(struct cop_engine *e, struct cop_op_to to)
         struct rusage usage = {0};
 
         for (struct cop_sandbox *sb = e->sandboxes; sb; sb = sb->next)
-                if ((size_t)sb->state < ELEMENTSOF(names))
+                if (!sb->policy.copy && (size_t)sb->state < ELEMENTSOF(names))
                         counts[sb->state]++;
         json_t *sandboxes = json_object();
         for (size_t i = 0; i < ELEMENTSOF(names); i++)

@@ -33,13 +33,14 @@ struct cop_op_to {
 void cop_op_cancel(struct cop_op *op);
 
 struct cop_engine_config {
-        const char *home;        /* COPPICE_HOME, absolute */
-        const char *keeper_path; /* coppice-keeper */
-        const char *pack_path;   /* coppice-pack; NULL = nothing can be packed */
-        const char *image_tool;  /* libexec/coppice-image */
-        const char *recipes;     /* folder of recipes (images/) */
-        uint32_t uid_base;       /* first host uid of all sandboxes, a multiple of 65536; 0 = 65536000 */
-        unsigned slots;          /* how many sandboxes may live at a time, 65536 uids each; 0 = up to uid 2^31 */
+        const char *home;         /* COPPICE_HOME, absolute */
+        const char *keeper_path;  /* coppice-keeper */
+        const char *pack_path;    /* coppice-pack; NULL = nothing can be packed */
+        const char *image_tool;   /* libexec/coppice-image */
+        const char *recipes;      /* folder of recipes (images/) */
+        uint32_t uid_base;        /* first host uid of all sandboxes, a multiple of 65536; 0 = 65536000 */
+        unsigned slots;           /* how many sandboxes may live at a time, 65536 uids each; 0 = up to uid 2^31 */
+        const char *compare_path; /* coppice-compare; NULL = files cannot be compared */
 };
 
 /* Opens the store, adopts running keepers, ends what cannot be adopted. */
@@ -64,6 +65,8 @@ struct cop_sandbox_params {
         bool inherit_env; /* with node: its sandbox's environment, and its contexts' */
         bool no_reseed;   /* with node: Python's and numpy's generators go on as they were */
         bool cold;        /* boots although its image has a golden state */
+        bool copy;        /* hidden, for a reader inside the engine (copy.c) */
+        bool files_only;  /* with node: nothing is thawed */
 };
 void cop_sandbox_create(struct cop_engine *e, const struct cop_sandbox_params *p, struct cop_op_to to,
                         struct cop_op **ret_op);
@@ -112,6 +115,24 @@ void cop_sandbox_keep(struct cop_engine *e, const char *ref, bool drop_siblings,
                       struct cop_op **ret_op);
 /* Deletes what nobody needs, or only tells it. done: {dry_run, freed_bytes, items: [{kind, id, reason, bytes, removed}]}. */
 void cop_engine_gc(struct cop_engine *e, bool dry_run, struct cop_op_to to, struct cop_op **ret_op);
+/* What differs between two states.  Each is a sandbox, asleep or not, or a node; both are only read: files from their layers, variables
+ * in hidden copies that are removed again. */
+struct cop_diff_params {
+        const char *a, *b;           /* id or name of a sandbox (as it is now), a snapshot, a node */
+        const char *context;         /* whose variables; NULL = "default" */
+        bool files, variables, text; /* text: differences of the contents of text files too */
+};
+void cop_diff(struct cop_engine *e, const struct cop_diff_params *p, struct cop_op_to to, struct cop_op **ret_op);
+/* Copies files and variables of a state (as above) into a sandbox.  In this order, the first failure ends it: what was taken before it
+ * stays.  done: {files: [path], variables: [{name, type}], bytes, timings}. */
+#define COP_TAKE_MAX 100 /* files, and variables */
+struct cop_take_params {
+        const char *from;
+        const char *context;       /* in both; NULL = "default" */
+        json_t *files, *variables; /* arrays of strings, borrowed: absolute paths, names; NULL = none */
+};
+void cop_take(struct cop_engine *e, const char *ref, const struct cop_take_params *p, struct cop_op_to to,
+              struct cop_op **ret_op);
 /* sandbox_ref NULL: named snapshots, {snapshots: […]}; else {sandbox_id, head, nodes: […]}, oldest first. */
 void cop_node_list(struct cop_engine *e, const char *sandbox_ref, struct cop_op_to to);
 void cop_node_get(struct cop_engine *e, const char *ref, struct cop_op_to to);

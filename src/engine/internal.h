@@ -57,6 +57,7 @@ struct cop_policy {
         enum cop_checkpoints checkpoints;
         enum cop_replay_mode replay;
         bool persistent, restore_on_timeout;
+        bool copy; /* of copy.c: hidden, and gone after a restart of the daemon */
         unsigned checkpoint_keep, retention_days;
         unsigned snapshot_keep; /* 0 = all */
         uint64_t checkpoint_bytes;
@@ -124,6 +125,7 @@ struct cop_engine {
         struct cop_store *store;                                     /* owned */
         struct cop_jupyter *jupyter;                                 /* owned, made by context.c when first needed */
         char *home, *keeper_path, *pack_path, *image_tool, *recipes; /* owned */
+        char *compare_path;                                          /* owned; NULL = there is none */
         struct cop_sandbox *sandboxes;                               /* owned list: all that have not ended */
         struct cop_op *ops;                                          /* operations under way */
         struct cop_record_hub *records;             /* owned (record.c): live records and their readers */
@@ -134,6 +136,8 @@ struct cop_engine {
         struct cop_warming *warmings;               /* owned list (golden.c): golden states being made */
         struct cop_gc *gc;                          /* owned, NULL = none is under way (gc.c) */
         struct cop_packing *packs;                  /* owned list (pack.c) */
+        struct cop_comparison *comparisons;         /* owned list (compare.c) */
+        struct cop_held_state *held_states;         /* owned list (copy.c) */
         struct cop_adoption *adoptions; /* owned list (adopt.c): keepers without a row that are being stopped */
         char boot_id[40];               /* of the host */
         uint64_t op_serial;

@@ -63,6 +63,9 @@ void cop_node_release(struct cop_engine *e, const char *id);
 void cop_nodes_release_of(struct cop_engine *e, const char *sandbox_id, const char *layers);
 /* Nodes of other sandboxes, ended ones and forks, that only served as layers of this stack. */
 void cop_nodes_release_layers(struct cop_engine *e, const char *layers);
+/* A reader (copy.c) is done with it.  One that was made for that, or for a fork, goes when nothing needs it, and nothing else: its
+ * ancestors may be where undo goes.  Of a sandbox that has ended meanwhile all go that it left because of the reader. */
+void cop_node_release_read(struct cop_engine *e, const char *id);
 /* A suspend was cut off by the end of the daemon: the row of its node, if the keeper completed it (N1). */
 int cop_node_recover(struct cop_engine *e, const char *id, struct cop_node_row **ret, struct cop_error *err);
 /* Whether its sandbox, which has not ended, may still want to go back to it; or it was unpacked, and stays until it is removed. */

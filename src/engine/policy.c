@@ -126,6 +126,7 @@ void cop_policy_from_json(const char *text, struct cop_policy *ret)
                 .persistent = json_is_true(json_object_get(object, "persistent")),
                 .checkpoints = word_of(object, "checkpoints", checkpoint_words, ELEMENTSOF(checkpoint_words),
                                        COP_CHECKPOINTS_DEFAULT),
+                .copy = json_is_true(json_object_get(object, "copy")),
                 .restore_on_timeout = word_of(object, "on_timeout", timeout_words, ELEMENTSOF(timeout_words), 0),
                 .replay = word_of(object, "replay", replay_words, ELEMENTSOF(replay_words), COP_REPLAY_NONE),
                 .checkpoint_keep = (unsigned)number_of(object, "checkpoint_keep", KEEP_DEFAULT),

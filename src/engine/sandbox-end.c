@@ -93,6 +93,8 @@ static void finish(struct cop_sandbox *sb)
                 save_later(sb, &err);
                 return;
         }
+        if (sb->policy.copy)
+                cop_store_sandbox_forget(e->store, sb->id, NULL);
         if (removed)
                 cop_policy_purge(e);
         sb->state = COP_SANDBOX_ENDED;
@@ -102,10 +104,15 @@ static void finish(struct cop_sandbox *sb)
         char image_id[COP_ID_MAX];
         snprintf(image_id, sizeof(image_id), "%s", sb->row->image_id);
         answer_enders(sb, view);
-        char id[COP_ID_MAX], *layers = TAKE_PTR(sb->row->layers);
+        char id[COP_ID_MAX], origin[COP_ID_MAX], *layers = TAKE_PTR(sb->row->layers);
+        bool copy = sb->policy.copy;
         snprintf(id, sizeof(id), "%s", sb->id);
+        snprintf(origin, sizeof(origin), "%s", sb->row->origin_node);
         cop_sandbox_drop(sb);
-        cop_nodes_release_of(e, id, layers);
+        if (copy)
+                cop_node_release_read(e, origin);
+        else
+                cop_nodes_release_of(e, id, layers);
         free(layers);
         cop_image_release(e, image_id);
         if (++e->ends_since_prune >= PRUNE_EVERY)

@@ -90,6 +90,7 @@ static int inherit(const struct cop_sandbox_params *p, const struct cop_node_row
         memcpy(row->origin_node, node->id, sizeof(row->origin_node));
         if (!p->policy && json_object_size(policy) > 0) {
                 json_object_del(policy, "persistent");
+                json_object_del(policy, "copy");
                 row->policy = json_dumps(policy, JSON_COMPACT);
         }
         if (!p->inherit_env || json_object_size(env) == 0)
@@ -150,11 +151,15 @@ static int fill_row(struct cop_engine *e, const struct cop_sandbox_params *p, co
                 row->layers = cop_layers_cut(e, node->layers);
                 cop_history_begin(e, row, node);
         }
+        if (p->copy) {
+                free(row->policy);
+                row->policy = strdup("{\"copy\":true,\"idle_seconds\":0,\"checkpoints\":\"off\"}");
+        }
         row->ttl = p->ttl == USEC_INFINITY ? 0 : p->ttl;
         row->created_at = cop_now(CLOCK_REALTIME);
         if (p->name && !(row->name = strdup(p->name)))
                 return cop_error_errno(err, ENOMEM, "sandbox");
-        return row->limits && row->boot_id ? 0 : cop_error_errno(err, ENOMEM, "sandbox");
+        return row->limits && row->boot_id && (row->policy || !p->copy) ? 0 : cop_error_errno(err, ENOMEM, "sandbox");
 }
 
 /* Ids and uid ranges are chosen freely, so a clash is only a reason to choose again. */
@@ -507,7 +512,7 @@ static int prepare_start(struct cop_sandbox *sb, const struct cop_sandbox_params
         if (!(sb->start = calloc(1, sizeof(*sb->start))))
                 return cop_error_errno(err, ENOMEM, "sandbox");
         sb->start->start_kernel = p->start_kernel;
-        if (!node || strcmp(node->kind, "memory") != 0)
+        if (!node || p->files_only || strcmp(node->kind, "memory") != 0)
                 return 0;
         sb->start->thaw_node = strdup(node->id);
         sb->start->golden = !p->node;

@@ -313,15 +313,18 @@ void cop_sandbox_list(struct cop_engine *e, json_t *filter, struct cop_op_to to)
         struct cop_error err;
 
         for (struct cop_sandbox *sb = e->sandboxes; sb; sb = sb->next)
-                if (!add_view(list, filter, limit, cop_sandbox_view(sb)))
+                if (!sb->policy.copy && !add_view(list, filter, limit, cop_sandbox_view(sb)))
                         break;
         if (ended && cop_store_sandbox_list(e->store, COP_STORE_ENDED, 0, &rows, &err) < 0) {
                 cop_answer(to, NULL, &err);
                 return;
         }
-        for (struct cop_sandbox_row **row = rows; row && *row; row++)
-                if (!add_view(list, filter, limit, cop_sandbox_row_view(e, *row)))
+        for (struct cop_sandbox_row **row = rows; row && *row; row++) {
+                struct cop_policy policy;
+                cop_policy_from_json((*row)->policy, &policy);
+                if (!policy.copy && !add_view(list, filter, limit, cop_sandbox_row_view(e, *row)))
                         break;
+        }
         cop_answer(to, json_pack("{s:O}", "sandboxes", list), NULL);
 }
 

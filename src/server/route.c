@@ -6,11 +6,17 @@
 #include "request.h"
 
 static const struct cop_route_table tables[] = {
-        {cop_api_misc, &cop_dialect_native},     {cop_api_sandboxes, &cop_dialect_native},
-        {cop_api_contexts, &cop_dialect_native}, {cop_api_cells, &cop_dialect_native},
-        {cop_api_exec, &cop_dialect_native},     {cop_api_files, &cop_dialect_native},
-        {cop_api_images, &cop_dialect_native},   {cop_api_states, &cop_dialect_native},
-        {cop_api_packs, &cop_dialect_native},    {NULL, NULL},
+        {cop_api_misc, &cop_dialect_native},
+        {cop_api_sandboxes, &cop_dialect_native},
+        {cop_api_contexts, &cop_dialect_native},
+        {cop_api_cells, &cop_dialect_native},
+        {cop_api_exec, &cop_dialect_native},
+        {cop_api_files, &cop_dialect_native},
+        {cop_api_images, &cop_dialect_native},
+        {cop_api_states, &cop_dialect_native},
+        {cop_api_packs, &cop_dialect_native},
+        {cop_api_diff, &cop_dialect_native},
+        {NULL, NULL},
 };
 
 const struct cop_route_table *cop_route_tables(void)

@@ -71,4 +71,4 @@ const struct cop_route_table *cop_route_tables(void);
 
 /* Native tables. */
 extern const struct cop_route cop_api_sandboxes[], cop_api_contexts[], cop_api_cells[], cop_api_exec[], cop_api_files[],
-        cop_api_images[], cop_api_misc[], cop_api_packs[], cop_api_states[];
+        cop_api_images[], cop_api_misc[], cop_api_packs[], cop_api_states[], cop_api_diff[];

@@ -9,8 +9,8 @@ from client import Api, ApiError
 
 # Takes minutes and a mirror: tests/image builds for real.
 NOT_HERE = {"POST /api/images/build"}
-# test_states.py, test_policies.py, test_packs.py and test_keep_and_gc.py make these.
-STATES = ("/suspend", "/resume", "/snapshots", "/snapshots/{node}", "/snapshots/{node}/sandboxes", "/fork", "/undo", "/redo", "/goto", "/nodes", "/warm", "/keep", "/gc", "/pack")
+# test_states.py, test_policies.py, test_packs.py, test_diff.py and test_keep_and_gc.py make these.
+STATES = ("/suspend", "/resume", "/snapshots", "/snapshots/{node}", "/snapshots/{node}/sandboxes", "/fork", "/undo", "/redo", "/goto", "/nodes", "/warm", "/keep", "/gc", "/pack", "/diff", "/take")
 
 
 def raw(api, method, path, body=None, headers=None):

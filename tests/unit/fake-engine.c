@@ -717,6 +717,15 @@ void cop_engine_gc(struct cop_engine *e, bool dry_run, struct cop_op_to to, stru
 {
         simple(e, dry_run ? "gc_dry" : "gc", "sb", to, ret_op);
 }
+void cop_diff(struct cop_engine *e, const struct cop_diff_params *p, struct cop_op_to to, struct cop_op **ret_op)
+{
+        simple(e, "diff", p->a, to, ret_op);
+}
+void cop_take(struct cop_engine *e, const char *ref, const struct cop_take_params *p, struct cop_op_to to,
+              struct cop_op **ret_op)
+{
+        simple(e, "take", ref, to, ret_op);
+}
 void cop_node_list(struct cop_engine *e, const char *sandbox_ref, struct cop_op_to to)
 {
         simple(e, "nodes", sandbox_ref ? sandbox_ref : "snapshots", to, NULL);
