@@ -164,8 +164,8 @@ static bool context_is_sound(json_t *c)
 
 static int check_spec(json_t *spec, struct cop_error *err)
 {
-        static const char *const fields[] = {"contexts", "generation", "limits",      "env",
-                                             "ordinal",  "policy",     "travel_cell", NULL};
+        static const char *const fields[] = {"contexts", "generation",  "limits",  "env", "ordinal",
+                                             "policy",   "travel_cell", "history", NULL};
         json_t *contexts = json_object_get(spec, "contexts"), *env = json_object_get(spec, "env"), *context;
         _cleanup_free_ char *text = NULL, *policy = NULL;
         size_t i;
@@ -192,6 +192,7 @@ static void forget_cells(json_t *spec)
         json_array_foreach (json_object_get(spec, "contexts"), i, context)
                 json_object_del(context, "last_cell");
         json_object_del(spec, "travel_cell");
+        json_object_del(spec, "history");
 }
 
 static int find_image(struct cop_engine *e, json_t *manifest, char ret[static COP_STORE_ID_MAX], struct cop_error *err)
