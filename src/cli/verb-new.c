@@ -31,7 +31,7 @@ static const struct cop_option options[] = {
         {"ttl", 't', COP_OPTION_DURATION, &opt.ttl, "TIME", "ends after this time (30m, 2h); never without"},
         {"idle", 0, COP_OPTION_DURATION, &opt.idle, "TIME", "asleep with its memory after this time without use (10m)"},
         {"checkpoints", 0, COP_OPTION_STRING, &opt.checkpoints, "WHEN",
-         "after_cell: save the state after every cell, so that each can be undone; before_cell; off (off)"},
+         "after_cell: save the state after every cell, so that each can be undone; before_cell; off (after_cell)"},
         {"replay", 0, COP_OPTION_STRING, &opt.replay, "WHICH",
          "when it wakes without its memory, run its cells again: all, pure (those of run --pure), none (none)"},
         {"persistent", 0, COP_OPTION_FLAG, &opt.persistent, NULL, "never ended by itself, only put to sleep"},
@@ -106,7 +106,7 @@ const struct cop_verb cop_verb_new = {
         .examples = "coppice new --name demo\n"
                     "coppice new --memory 4G --cpus 2 --ttl 2h --env TOKEN=abc\n"
                     "coppice new --from clean-data --name b1\n"
-                    "coppice new --name lab --checkpoints after_cell --idle 30m\n"
+                    "coppice new --name lab --checkpoints off --idle 30m\n"
                     "sb=$(coppice new) && coppice run $sb 'print(6 * 7)'",
         .options = options,
         .run = run,

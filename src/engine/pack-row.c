@@ -243,7 +243,8 @@ static struct cop_node_row *row_new(const char *id, const char *image_id, const 
                 return NULL;
         snprintf(row->id, sizeof(row->id), "%s", id);
         snprintf(row->kind, sizeof(row->kind), "%s", kind);
-        snprintf(row->reason, sizeof(row->reason), "unpack");
+        snprintf(row->reason, sizeof(row->reason), "%s",
+                 at == 0 ? "unpack" : "layer"); /* only what was packed is wanted for itself */
         snprintf(row->image_id, sizeof(row->image_id), "%s", image_id);
         snprintf(row->parent_id, sizeof(row->parent_id), "%s",
                  json_array_size(own) > 1 ? json_string_value(json_array_get(own, 1)) : "");

@@ -85,7 +85,8 @@ static inline void engine_open(struct engine_fixture *f)
         if (!f->tool[0])
                 snprintf(f->tool, sizeof(f->tool), "%s/tool", test_dir());
         snprintf(f->recipes, sizeof(f->recipes), "%s/recipes", test_dir());
-        const struct cop_engine_config config = {f->home, f->keeper, f->tool, f->recipes};
+        const struct cop_engine_config config = {
+                .home = f->home, .keeper_path = f->keeper, .image_tool = f->tool, .recipes = f->recipes};
         if (!f->loop)
                 ASSERT_OK(cop_loop_new(&f->loop, &err), &err);
         ASSERT_OK(cop_engine_new(f->loop, &config, &f->engine, &err), &err);
