@@ -172,7 +172,7 @@ int cop_node_give_up(struct cop_engine *e, const struct cop_node_row *row, struc
                         "node %s is the golden state of an image, or sandboxes were made from it; `coppice "
                         "image warm --remove` takes it away from the image",
                         row->id);
-        if (r > 0 && !row->name && !row->expires_at)
+        if (r > 0 && !row->name && !row->expires_at && strcmp(row->reason, "unpack") != 0)
                 return 0;
         if (r > 0) /* what stands on it keeps it; it is no snapshot of anybody's any more */
                 r = cop_store_node_give_up(e->store, row->id, err);

@@ -72,8 +72,10 @@ int cop_store_node_list(struct cop_store *s, const struct cop_node_filter *f, st
 int cop_store_node_give_up(struct cop_store *s, const char *id, struct cop_error *err)
 {
         struct cop_sql_args args = {.id = id};
-        int r = cop_sql_exec(s, "UPDATE nodes SET name = NULL, expires_at = 0 WHERE id = :id", &cop_sql_args_table,
-                             &args, err);
+        int r = cop_sql_exec(s,
+                             "UPDATE nodes SET name = NULL, expires_at = 0, reason = iif(reason = 'unpack', 'layer', "
+                             "reason) WHERE id = :id",
+                             &cop_sql_args_table, &args, err);
 
         if (r == 0)
                 return cop_error_set(err, ENOENT, COP_ERR_node_not_found, "no node \"%.100s\"", id);

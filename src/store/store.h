@@ -168,7 +168,7 @@ struct cop_node_filter {
 int cop_store_node_list(struct cop_store *s, const struct cop_node_filter *f, struct cop_node_row ***ret,
                         struct cop_error *err);
 int cop_store_node_set_layers(struct cop_store *s, const char *id, const char *layers, struct cop_error *err);
-/* It is no snapshot of anybody's any more: without a name and an end. */
+/* It is no snapshot of anybody's any more: without a name and an end, and what was unpacked only serves as a layer. */
 int cop_store_node_give_up(struct cop_store *s, const char *id, struct cop_error *err);
 /* Those whose time is over, in that order; and the time of the next, 0 = none. */
 int cop_store_node_expired(struct cop_store *s, usec_t now, struct cop_node_row ***ret, struct cop_error *err);

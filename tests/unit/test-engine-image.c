@@ -306,7 +306,8 @@ TEST(a_second_engine_is_kept_out)
         struct cop_error err;
 
         engine_open(&f);
-        const struct cop_engine_config config = {f.home, f.keeper, f.tool, f.recipes};
+        const struct cop_engine_config config = {
+                .home = f.home, .keeper_path = f.keeper, .image_tool = f.tool, .recipes = f.recipes};
         ASSERT_CODE(cop_engine_new(f.loop, &config, &second, &err), &err, COP_ERR_in_use);
         ASSERT_CONTAINS(err.message, f.home);
         engine_close(&f);
