@@ -7,7 +7,7 @@ FUZZ_SECONDS ?= 30
 PYTHON ?= /usr/bin/python3
 export PYTHON
 
-.PHONY: all deps check demo asan tidy fuzz bench format format-check clang clean help
+.PHONY: all deps check demo asan tidy fuzz bench bench-freezer format format-check clang clean help
 
 all: ## build the programs into build/bin
 	@tools/deps.sh run
@@ -45,6 +45,10 @@ fuzz: deps ## FUZZ_SECONDS (30) for each fuzz target
 bench: deps ## benchmarks: a table, and build/bench/results.jsonl
 	@tools/build.sh $(BUILD) -Dwerror=$(WERROR)
 	@$(PYTHON) bench/run.py --build $(BUILD) $(BENCH_FLAGS)
+
+bench-freezer: deps ## the freezer's own benchmarks; their rows go behind those of the others
+	@tools/build.sh $(BUILD) -Dwerror=$(WERROR)
+	@$(PYTHON) bench/freezer.py --build $(BUILD)
 
 format: ## put all C sources into form
 	@git ls-files -co --exclude-standard '*.c' '*.h' | xargs -r clang-format -i
