@@ -168,7 +168,7 @@ static int start(struct cop_flattening *f, struct cop_error *err)
         _cleanup_(cop_node_row_freep) struct cop_node_row *row = NULL;
         struct cop_engine *e = f->engine;
         char target[4200];
-        pid_t pid;
+        pid_t pid = 0;
 
         int r = cop_store_node_get(e->store, f->node_id, &row, err);
         if (r < 0)

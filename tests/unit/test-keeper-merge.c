@@ -100,6 +100,7 @@ TEST_LIMIT(a_merged_stack_of_many_shows_the_same, 60)
                                               "mkdir n; echo 4 >n/n; rm -r h", "echo 5 >>a/x; mkdir h; mv c/z h/z"};
         static const char *const names[] = {"l0", "l1", "l2", "l3", "l4"};
         const char *layers[5];
+        char paths[5][512];
         struct cop_error err = COP_ERROR_NULL;
         char lower[4096] = "", stack[4096];
         struct stat st;
@@ -116,7 +117,7 @@ TEST_LIMIT(a_merged_stack_of_many_shows_the_same, 60)
                 memcpy(lower, stack, sizeof(lower));
         }
         for (int i = 0; i < 5; i++)
-                layers[i] = strdup(at(names[4 - i]));
+                layers[i] = strcpy(paths[i], at(names[4 - i]));
         close(folder("flat.partial")); /* one that was cut off */
         close(folder("flat.partial/7"));
         ASSERT_OK(cop_layer_merge_stack(layers, 5, at("flat"), &err), &err);
