@@ -197,22 +197,25 @@ TEST(a_full_disk_is_an_error_and_not_a_loss)
         ASSERT_OK(umount2(dir, MNT_DETACH), NULL);
 }
 
-TEST_LIMIT(readers_of_other_processes_do_not_disturb, 120) /* each cell is a write to a disk that others use too */
+TEST(readers_of_other_processes_do_not_disturb)
 {
-        struct cop_store *s = open_store(test_dir());
         struct cop_error err;
-        int status;
+        int status, go[2];
+        char byte = 0;
 
-        ASSERT_OK(add_sandbox(s, "sb_a", &err), &err);
+        /* The reader is forked while there is one thread: a copy of a process whose other thread is inside SQLite hangs. */
+        ASSERT_OK(pipe2(go, O_CLOEXEC), NULL);
         pid_t pid = fork();
         ASSERT_GE(pid, 0);
         if (pid == 0) {
                 sqlite3 *db = NULL;
                 sqlite3_stmt *stmt = NULL;
                 int seen = 0, n = 0;
+                if (read(go[0], &byte, 1) != 1)
+                        _exit(1);
                 if (sqlite3_open_v2(db_path(test_dir()), &db, SQLITE_OPEN_READONLY, NULL) != SQLITE_OK)
                         _exit(2);
-                for (usec_t end = cop_now(CLOCK_MONOTONIC) + 100 * USEC_PER_SEC;
+                for (usec_t end = cop_now(CLOCK_MONOTONIC) + 20 * USEC_PER_SEC;
                      seen < 300 && cop_now(CLOCK_MONOTONIC) < end;) {
                         if (sqlite3_prepare_v2(db, "SELECT count(*) FROM cells", -1, &stmt, NULL) != SQLITE_OK ||
                             sqlite3_step(stmt) != SQLITE_ROW)
@@ -225,6 +228,9 @@ TEST_LIMIT(readers_of_other_processes_do_not_disturb, 120) /* each cell is a wri
                 }
                 _exit(seen >= 300 ? 0 : 5);
         }
+        struct cop_store *s = open_store(test_dir());
+        ASSERT_OK(add_sandbox(s, "sb_a", &err), &err);
+        ASSERT_EQ(write(go[1], &byte, 1), 1);
         for (int i = 0; i < 300; i++) {
                 char id[20];
                 snprintf(id, sizeof(id), "c%d", i);
@@ -232,6 +238,8 @@ TEST_LIMIT(readers_of_other_processes_do_not_disturb, 120) /* each cell is a wri
         }
         ASSERT_EQ(waitpid(pid, &status, 0), pid);
         ASSERT_EQ(status, 0);
+        close(go[0]);
+        close(go[1]);
         cop_store_close(s);
 }
 
