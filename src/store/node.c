@@ -60,8 +60,8 @@ int cop_store_node_list(struct cop_store *s, const struct cop_node_filter *f, st
         int r = cop_sql_query(
                 s,
                 "SELECT seq, id, sandbox_id, parent_id, kind, reason, image_id, cell_id, name, layers,"
-                " CASE WHEN :b THEN '' ELSE spec END AS spec, created_at, pause, duration, memory_bytes, file_bytes, "
-                "files"
+                " CASE WHEN :b THEN '' ELSE spec END AS spec, created_at, expires_at, pause, duration, "
+                "memory_bytes, file_bytes, files"
                 " FROM nodes WHERE (:id IS NULL OR sandbox_id = :id) AND (:text IS NULL OR reason = :text)"
                 " AND (:a = 0 OR name IS NOT NULL) ORDER BY seq",
                 &cop_sql_args_table, &args, &table, ret, err);
