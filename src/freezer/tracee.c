@@ -246,6 +246,18 @@ static int wait_stops(struct cop_tree *tree, usec_t deadline, struct cop_error *
         }
 }
 
+/* tasks[0] is the leader, also when pids have begun anew and its threads have smaller ones: it is what the image begins with, and a
+ * leader's end is told only when all its threads were reaped. */
+static void put_first(int *tids, size_t n, pid_t leader)
+{
+        for (size_t i = 1; i < n; i++)
+                if (tids[i] == leader) {
+                        memmove(tids + 1, tids, i * sizeof(*tids));
+                        tids[0] = leader;
+                        return;
+                }
+}
+
 static int scan_pass(struct cop_tree *tree, struct cop_error *err)
 {
         int found = 0;
@@ -253,7 +265,8 @@ static int scan_pass(struct cop_tree *tree, struct cop_error *err)
         for (size_t i = 0; i < tree->count; i++) {
                 _cleanup_free_ int *tids = NULL;
                 size_t n = 0;
-                if (!tree->procs[i].zombie && cop_procfs_numbers(tree->procs[i].dir_fd, "task", &tids, &n, NULL) == 0)
+                if (!tree->procs[i].zombie && cop_procfs_numbers(tree->procs[i].dir_fd, "task", &tids, &n, NULL) == 0) {
+                        put_first(tids, n, tree->procs[i].pid);
                         for (size_t k = 0; k < n; k++) {
                                 struct cop_proc *p = &tree->procs[i];
                                 if (find_task(p, tids[k]))
@@ -263,6 +276,7 @@ static int scan_pass(struct cop_tree *tree, struct cop_error *err)
                                         return r;
                                 found += r;
                         }
+                }
                 int r = add_children(tree, i, err);
                 if (r < 0)
                         return r;
