@@ -281,3 +281,21 @@ int cop_set_nonblock(int fd, int on)
 {
         return change_flags(fd, F_GETFL, F_SETFL, O_NONBLOCK, on);
 }
+
+const char *cop_file_type_name(mode_t mode)
+{
+        switch (mode & S_IFMT) {
+        case S_IFREG:
+                return "file";
+        case S_IFDIR:
+                return "directory";
+        case S_IFLNK:
+                return "symlink";
+        case S_IFIFO:
+                return "fifo";
+        case S_IFSOCK:
+                return "socket";
+        default:
+                return "device";
+        }
+}

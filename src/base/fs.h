@@ -31,6 +31,8 @@ int cop_mkdir_p(const char *path, mode_t mode, struct cop_error *err);
  * some 130 descriptors. */
 int cop_remove_tree(int at_fd, const char *path, struct cop_error *err);
 
+/* What the API calls the kind of a file: "file", "directory", "symlink", "fifo", "socket" or "device". */
+const char *cop_file_type_name(mode_t mode);
 /* Joins with snprintf into buf of size n: -ENAMETOOLONG when cut. */
 int cop_path_format(char *buf, size_t n, const char *format, ...) __attribute__((format(printf, 3, 4)));
 int cop_set_cloexec(int fd, int on);

@@ -27,6 +27,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/fs.h"
 #include "base/json.h"
 #include "compare/stack.h"
 #include "compare/text.h"
@@ -43,24 +44,6 @@ struct report {
         size_t lines, texts, text_bytes;
 };
 
-static const char *type_of(mode_t mode)
-{
-        switch (mode & S_IFMT) {
-        case S_IFREG:
-                return "file";
-        case S_IFDIR:
-                return "directory";
-        case S_IFLNK:
-                return "symlink";
-        case S_IFIFO:
-                return "fifo";
-        case S_IFSOCK:
-                return "socket";
-        default:
-                return "device";
-        }
-}
-
 static json_t *file_view(const struct cop_compare_file *f)
 {
         char mode[8], stamp[COP_RFC3339_MAX];
@@ -68,7 +51,7 @@ static json_t *file_view(const struct cop_compare_file *f)
 
         snprintf(mode, sizeof(mode), "%04o", (unsigned)f->st.st_mode & 07777);
         json_t *view =
-                json_pack("{s:s, s:I, s:s, s:i, s:i, s:s}", "type", type_of(f->st.st_mode), "size",
+                json_pack("{s:s, s:I, s:s, s:i, s:i, s:s}", "type", cop_file_type_name(f->st.st_mode), "size",
                           (json_int_t)(S_ISDIR(f->st.st_mode) ? 0 : f->st.st_size), "mode", mode, "uid",
                           (int)f->st.st_uid, "gid", (int)f->st.st_gid, "mtime",
                           cop_rfc3339((usec_t)seconds * USEC_PER_SEC + (usec_t)f->st.st_mtim.tv_nsec / 1000, stamp));

@@ -8,7 +8,7 @@
 #include "base/fs.h"
 #include "base/parse.h"
 
-static void discard_folder(struct cop_engine *e, const char *id)
+void cop_node_discard_folder(struct cop_engine *e, const char *id)
 {
         char path[4200];
 
@@ -90,7 +90,7 @@ static void delete_node(struct cop_engine *e, const struct cop_node_row *row)
 {
         if (cop_store_node_delete(e->store, row->id, NULL) < 0)
                 return;
-        discard_folder(e, row->id);
+        cop_node_discard_folder(e, row->id);
         cop_image_release(e, row->image_id);
 }
 
@@ -177,7 +177,7 @@ int cop_node_give_up(struct cop_engine *e, const struct cop_node_row *row, struc
         if (r > 0) /* what stands on it keeps it; it is no snapshot of anybody's any more */
                 r = cop_store_node_give_up(e->store, row->id, err);
         else if (r == 0 && (r = cop_store_node_delete(e->store, row->id, err)) == 0) {
-                discard_folder(e, row->id);
+                cop_node_discard_folder(e, row->id);
                 cop_image_release(e, row->image_id);
                 if (row->parent_id[0] && cop_store_node_get(e->store, row->parent_id, &parent, NULL) == 0 &&
                     !cop_node_wanted(e, parent))
@@ -227,6 +227,6 @@ void cop_nodes_sweep(struct cop_engine *e)
                     cop_store_node_get(e->store, entry->d_name, &row, NULL) != -ENOENT)
                         continue;
                 if (cop_store_node_in_use(e->store, entry->d_name, NULL) == 0)
-                        discard_folder(e, entry->d_name);
+                        cop_node_discard_folder(e, entry->d_name);
         }
 }

@@ -171,14 +171,6 @@ static int node_path(struct cop_engine *e, const char *id, char *path, size_t si
         return r < 0 ? cop_error_errno(err, r, "%s", e->home) : 0;
 }
 
-static void discard_folder(struct cop_engine *e, const char *id)
-{
-        char path[4200];
-
-        if (node_path(e, id, path, sizeof(path), NULL) == 0)
-                cop_trash_add(e, path);
-}
-
 /* N1: the row, and with it the head of the sandbox, in one transaction. */
 static int commit(struct cop_sandbox *sb, struct cop_making *m, struct cop_error *err)
 {
@@ -273,7 +265,7 @@ static void on_frozen(struct cop_msg *reply, const struct cop_error *err, void *
                         err = &error;
         }
         if (err) {
-                discard_folder(e, m->row->id);
+                cop_node_discard_folder(e, m->row->id);
                 if (sb)
                         cop_checkpoint_is_not_at(sb, m->row->id);
         } else {
@@ -524,7 +516,7 @@ static void make_next(struct cop_engine *e, const char *sandbox_id)
                         return;
                 sb->makings = m->next;
                 if (m->row)
-                        discard_folder(e, m->row->id);
+                        cop_node_discard_folder(e, m->row->id);
                 m->fn(NULL, r < 0 ? &err : NULL, m->userdata);
                 making_free(m);
         }
@@ -598,7 +590,7 @@ void cop_node_makings_drop(struct cop_sandbox *sb)
                 struct cop_making *m = sb->makings;
                 sb->makings = m->next;
                 if (m->sent && !m->fn) /* the sandbox has ended */
-                        discard_folder(sb->engine, m->row->id);
+                        cop_node_discard_folder(sb->engine, m->row->id);
                 making_free(m);
         }
 }

@@ -59,6 +59,8 @@ int cop_node_check_name(struct cop_engine *e, const char *name, struct cop_error
 json_t *cop_node_view(const struct cop_node_row *row);
 /* Deletes the node when nothing needs it and nobody named it, and then those of its ancestors that only served it. */
 void cop_node_release(struct cop_engine *e, const char *id);
+/* Its folder goes, whatever is in it: there is no row, or not any more. */
+void cop_node_discard_folder(struct cop_engine *e, const char *id);
 /* The same for all nodes that were made from this sandbox, which has ended, and those below it. */
 void cop_nodes_release_of(struct cop_engine *e, const char *sandbox_id, const char *layers);
 /* Nodes of other sandboxes, ended ones and forks, that only served as layers of this stack. */

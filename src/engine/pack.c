@@ -101,11 +101,8 @@ static void tell_opened(struct cop_packing *p, const struct cop_error *err)
 
 static void discard_folder(struct cop_packing *p)
 {
-        char path[4200];
-
-        if (p->unpacking && p->node_id[0] &&
-            cop_path_format(path, sizeof(path), "%s/nodes/%s", p->engine->home, p->node_id) == 0)
-                cop_trash_add(p->engine, path);
+        if (p->unpacking && p->node_id[0])
+                cop_node_discard_folder(p->engine, p->node_id);
 }
 
 /* Layers are told by the text of their ids, as in the store. */

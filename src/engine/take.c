@@ -157,17 +157,24 @@ static void run_inside(struct take *t, const char *sandbox, const char *what, co
         cop_inside_run(t->engine, sandbox, &p, fn, t);
 }
 
-static void on_received(json_t *reply, const struct cop_error *err, void *userdata)
+/* False when the program inside did not do what it was to: the take has failed then. */
+static bool went_well(struct take *t, json_t *reply, const struct cop_error *err)
 {
-        struct take *t = userdata;
         struct cop_error error;
 
         if (!err && inside_failed(t, reply, &error) < 0)
                 err = &error;
-        if (err) {
+        if (err)
                 failed(t, err);
+        return !err;
+}
+
+static void on_received(json_t *reply, const struct cop_error *err, void *userdata)
+{
+        struct take *t = userdata;
+
+        if (!went_well(t, reply, err))
                 return;
-        }
         step_done(t, "receive_ms");
         succeeded(t);
 }
@@ -262,14 +269,9 @@ static void note_given(struct take *t, json_t *reply)
 static void on_given(json_t *reply, const struct cop_error *err, void *userdata)
 {
         struct take *t = userdata;
-        struct cop_error error;
 
-        if (!err && inside_failed(t, reply, &error) < 0)
-                err = &error;
-        if (err) {
-                failed(t, err);
+        if (!went_well(t, reply, err))
                 return;
-        }
         note_given(t, reply);
         step_done(t, "give_ms");
         next_file(t);

@@ -29,6 +29,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/fs.h"
 #include "sandbox/wire.h"
 #include "walk.h"
 
@@ -175,29 +176,11 @@ void cop_file_progress(void)
         alarm(cop_file_stall_seconds);
 }
 
-static const char *type_name(mode_t mode)
-{
-        switch (mode & S_IFMT) {
-        case S_IFREG:
-                return "file";
-        case S_IFDIR:
-                return "directory";
-        case S_IFLNK:
-                return "symlink";
-        case S_IFIFO:
-                return "fifo";
-        case S_IFSOCK:
-                return "socket";
-        default:
-                return "device";
-        }
-}
-
 void cop_file_add_stat(struct cop_msg *m, const struct stat *st)
 {
         int64_t mtime = (int64_t)st->st_mtim.tv_sec;
 
-        cop_msg_add_str(m, COP_TAG_TYPE, type_name(st->st_mode));
+        cop_msg_add_str(m, COP_TAG_TYPE, cop_file_type_name(st->st_mode));
         cop_msg_add_u64(m, COP_TAG_SIZE, st->st_size > 0 ? (uint64_t)st->st_size : 0);
         cop_msg_add_u64(m, COP_TAG_MODE, st->st_mode & MODE_MASK);
         cop_msg_add_u64(m, COP_TAG_UID, st->st_uid);
@@ -227,7 +210,7 @@ int cop_file_open_regular(int at_fd, const char *path, int flags, struct stat *r
         if (!S_ISREG(before.st_mode))
                 return cop_error_set(err, S_ISDIR(before.st_mode) ? EISDIR : EINVAL, COP_ERR_file_type,
                                      "%s %.600s: it is a %s, not a regular file", doing, path,
-                                     type_name(before.st_mode));
+                                     cop_file_type_name(before.st_mode));
         _cleanup_close_ int fd = openat(at_fd, path, flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
         if (fd < 0 || fstat(fd, ret_st) < 0)
                 return cop_file_error(err, errno, doing, path);
