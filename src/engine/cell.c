@@ -21,6 +21,7 @@
 #include "base/id.h"
 #include "base/parse.h"
 #include "base/utf8.h"
+#include "jupyter/message.h"
 
 #define TIMEOUT_DEFAULT (30 * USEC_PER_SEC)
 #define STATS_DEADLINE (2 * USEC_PER_SEC)
@@ -143,9 +144,9 @@ static void log_cell(struct cop_cell *cell, json_t *items)
         cop_sandbox_log(sb->engine, sb->logs_fd, sb->id, entry);
 }
 
-/* Writes the outcome: record, row, log.  Frees nothing, and answers nobody: returns what whoever waits is to get.  That answer
- * comes last, when the cell is gone: it may begin anything, the end of the context too. */
-static json_t *settle(struct cop_cell *cell, const char *status)
+/* Writes the outcome: record, row (with what changes of the context, if any), log.  Frees nothing, and answers nobody: returns what
+ * whoever waits is to get.  That answer comes last, when the cell is gone: it may begin anything, the end of the context too. */
+static json_t *settle(struct cop_cell *cell, const char *status, const struct cop_context_row *context)
 {
         struct cop_sandbox *sb = cell->context->sandbox;
         struct cop_cell_row *row = cell->row;
@@ -159,7 +160,7 @@ static json_t *settle(struct cop_cell *cell, const char *status)
         row->log_complete = cop_record_complete(cell->record);
         row->summary = json_dumps(view, JSON_COMPACT);
         row->outputs = json_dumps(items, JSON_COMPACT);
-        if (cop_store_cell_end(sb->engine->store, row, &err) < 0)
+        if (cop_store_cell_end(sb->engine->store, row, context, &err) < 0)
                 cop_log_warning("cell %s was not saved: %s", row->id, err.message);
         log_cell(cell, items);
 
@@ -179,7 +180,7 @@ static json_t *settle(struct cop_cell *cell, const char *status)
 
 static void settle_and_free(struct cop_cell *cell, const char *status)
 {
-        json_t *answer = settle(cell, status);
+        json_t *answer = settle(cell, status, NULL);
         struct cop_op *op = TAKE_PTR(cell->op);
 
         cell_free(cell);
@@ -197,9 +198,14 @@ void cop_cell_finish(struct cop_cell *cell)
         char before[COP_ID_MAX];
         memcpy(before, cell->before, sizeof(before));
         c->sandbox->last_activity = cop_now(CLOCK_REALTIME);
-        json_t *answer = settle(cell, status);
-        struct cop_op *op = TAKE_PTR(cell->op);
+        c->exiting = cell->ask_exit && !c->end.set;
+        if (!cell->silent && !cell->no_history && cell->row->execution_count > 0)
+                c->row->execution_count = cell->row->execution_count;
         memcpy(c->row->last_cell, cell->row->id, sizeof(c->row->last_cell));
+        if (!c->end.set)
+                cop_context_note_state(c, c->exiting ? "restarting" : "idle");
+        json_t *answer = settle(cell, status, c->row);
+        struct cop_op *op = TAKE_PTR(cell->op);
         if (cell->row->replay_of[0])
                 cop_replay_cell_ended(cell);
         cop_checkpoint_cell_ended(c->sandbox, before, failed && !cell->row->replay_of[0]);
@@ -210,16 +216,11 @@ void cop_cell_finish(struct cop_cell *cell)
                 recent->started = cell->row->started_at;
         }
         c->running = NULL;
-        c->exiting = cell->ask_exit && !c->end.set;
-        if (!cell->silent && !cell->no_history && cell->row->execution_count > 0)
-                c->row->execution_count = cell->row->execution_count;
         cell_free(cell);
-        if (c->end.set) {
+        if (c->end.set)
                 cop_context_replace_kernel(c);
-        } else {
-                cop_context_set_state(c, c->exiting ? "restarting" : "idle");
+        else
                 cop_context_run_next(c);
-        }
         cop_op_done(op, answer, NULL);
 }
 
@@ -347,52 +348,57 @@ void cop_cell_resume(struct cop_cell *cell)
         cop_cell_arm_limit(cell);
 }
 
-static void note_start(struct cop_cell *cell)
+/* Says in the row that the cell runs, under which id its request will go out.  The row is written before the request: a daemon that
+ * dies in between finds a running cell of which the kernel knows nothing, and says so; it never runs a cell twice. */
+static void mark_started(struct cop_context *c, struct cop_cell *cell)
 {
-        struct cop_context *c = cell->context;
         struct cop_cell_row *row = cell->row;
-        struct cop_error err;
+        char id[COP_MESSAGE_ID_MAX];
 
         snprintf(row->status, sizeof(row->status), "running");
         row->started_at = cop_now(CLOCK_REALTIME);
         row->generation = c->row->generation;
-        row->msg_id = strdup(cop_execution_id(cell->execution));
-        cell->oom_kills_before = c->sandbox->oom_kills;
+        cop_kernel_new_id(c->kernel, id, sizeof(id));
+        row->msg_id = strdup(id);
         memcpy(row->parent_id, c->row->last_cell, sizeof(row->parent_id));
-        if (!row->replay_of[0]) {
-                cell->state_lost = TAKE_PTR(c->state_lost);
-                c->row->state_lost = (free(c->row->state_lost), NULL);
-        }
-        if (cop_store_cell_start(c->sandbox->engine->store, row, &err) < 0)
-                cop_log_warning("cell %s was not saved: %s", row->id, err.message);
+}
+
+static void record_start(struct cop_cell *cell)
+{
+        const struct cop_cell_row *row = cell->row;
         _cleanup_json_ json_t *event =
                 json_pack("{s:s, s:s, s:s, s:s, s:I}", "type", "start", "cell_id", row->id, "sandbox_id",
                           row->sandbox_id, "context_id", row->context_id, "generation", (json_int_t)row->generation);
+
         if (event && cell->state_lost)
                 json_object_set(event, cop_loss_key(cell->state_lost), cell->state_lost);
         if (event)
                 cop_record_add(cell->record, event);
 }
 
-static void start_cell(struct cop_context *c, struct cop_cell *cell)
+/* Sends a cell that is written as running. */
+static void launch(struct cop_context *c, struct cop_cell *cell)
 {
         struct cop_execute_options options = {
+                .id = cell->row->msg_id,
                 .silent = cell->silent,
                 .no_history = cell->no_history,
                 .allow_stdin = cell->stdin_open,
         };
         struct cop_error err;
 
+        cell->context = c;
         c->running = cell;
         cop_checkpoint_cell_begins(c->sandbox, cell->before);
         cell->outputs = cop_outputs_new(cell->output_max, cop_now(CLOCK_REALTIME));
-        int r = cell->outputs ? cop_kernel_execute(c->kernel, cell->row->code, cell->row->code_len, &options,
-                                                   &execution_events, cell, &cell->execution, &err)
-                              : cop_error_errno(&err, ENOMEM, "cell %s", cell->row->id);
+        int r = cell->outputs && cell->row->msg_id
+                        ? cop_kernel_execute(c->kernel, cell->row->code, cell->row->code_len, &options,
+                                             &execution_events, cell, &cell->execution, &err)
+                        : cop_error_errno(&err, ENOMEM, "cell %s", cell->row->id);
         if (r < 0) {
                 c->running = NULL;
                 cell->error = own_error(cop_err_code_name(err.code), err.message);
-                json_t *answer = settle(cell, "error");
+                json_t *answer = settle(cell, "error", NULL);
                 struct cop_op *op = TAKE_PTR(cell->op);
                 if (cell->row->replay_of[0])
                         cop_replay_cell_ended(cell);
@@ -400,8 +406,13 @@ static void start_cell(struct cop_context *c, struct cop_cell *cell)
                 cop_op_done(op, answer, NULL);
                 return;
         }
-        cop_context_set_state(c, "busy");
-        note_start(cell);
+        cop_context_note_state(c, "busy");
+        cell->oom_kills_before = c->sandbox->oom_kills;
+        if (!cell->row->replay_of[0]) {
+                cell->state_lost = TAKE_PTR(c->state_lost);
+                c->row->state_lost = (free(c->row->state_lost), NULL);
+        }
+        record_start(cell);
         cop_cell_arm_limit(cell);
 }
 
@@ -417,8 +428,13 @@ void cop_context_run_next(struct cop_context *c)
 {
         while ((c->replay || c->queue_head) && may_run(c)) {
                 struct cop_cell *cell = c->replay ? cop_replay_next(c) : dequeue(c);
-                if (cell)
-                        start_cell(c, cell);
+                struct cop_error err;
+                if (!cell)
+                        continue;
+                mark_started(c, cell);
+                if (cop_store_cell_start(c->sandbox->engine->store, cell->row, &err) < 0)
+                        cop_log_warning("cell %s was not saved: %s", cell->row->id, err.message);
+                launch(c, cell);
         }
 }
 
@@ -458,7 +474,7 @@ void cop_context_late_output(struct cop_context *c, const char *msg_id, const st
         free(row->outputs);
         row->outputs = json_dumps(items, JSON_COMPACT);
         if (row->outputs)
-                cop_store_cell_end(sb->engine->store, row, NULL);
+                cop_store_cell_end(sb->engine->store, row, NULL, NULL);
 }
 
 /* -- operations ------------------------------------------------------------------------------------------------------------------------ */
@@ -616,18 +632,26 @@ static int submit(struct pending_cell *p, struct cop_sandbox *sb, struct cop_err
                 return cop_error_set(err, EAGAIN, COP_ERR_too_many,
                                      "context %s has %u cells waiting, the most there can be; wait for them",
                                      c->row->id, c->queued);
+        /* One that need not wait is written once: as running. */
+        bool at_once = !c->queue_head && !c->replay && may_run(c);
+        if (at_once)
+                mark_started(c, cell);
         r = register_cell(cell, c, err);
         if (r < 0)
                 return r;
         p->cell = NULL;
-        enqueue(c, cell);
+        cell->context = c;
+        if (!at_once)
+                enqueue(c, cell);
         if (p->stream) {
                 cop_op_done(p->op, cop_cell_view(cell), NULL);
         } else {
                 cell->op = p->op;
                 cop_op_on_cancel(p->op, on_caller_gone, cell);
         }
-        if (strcmp(c->row->state, "dead") == 0)
+        if (at_once)
+                launch(c, cell);
+        else if (strcmp(c->row->state, "dead") == 0)
                 cop_context_start_kernel(c);
         else
                 cop_context_run_next(c);
@@ -767,7 +791,7 @@ void cop_cell_interrupt(struct cop_engine *e, const char *ref, const char *id, s
         if (c->queue_tail == cell)
                 c->queue_tail = previous;
         c->queued--;
-        json_t *answer = settle(cell, "cancelled"), *view = cop_cell_row_view(cell->row, true);
+        json_t *answer = settle(cell, "cancelled", NULL), *view = cop_cell_row_view(cell->row, true);
         struct cop_op *op = TAKE_PTR(cell->op);
         cell_free(cell);
         cop_op_done(op, answer, NULL);

@@ -19,12 +19,17 @@ void cop_context_save(struct cop_context *c)
                 cop_log_warning("context %s/%s was not saved: %s", c->sandbox->id, c->row->id, err.message);
 }
 
+void cop_context_note_state(struct cop_context *c, const char *state)
+{
+        snprintf(c->row->state, sizeof(c->row->state), "%s", state);
+        c->row->last_activity_at = cop_now(CLOCK_REALTIME);
+}
+
 void cop_context_set_state(struct cop_context *c, const char *state)
 {
         struct cop_error err;
 
-        snprintf(c->row->state, sizeof(c->row->state), "%s", state);
-        c->row->last_activity_at = cop_now(CLOCK_REALTIME);
+        cop_context_note_state(c, state);
         if (cop_store_context_touch(c->sandbox->engine->store, c->row, &err) < 0)
                 cop_log_warning("context %s/%s was not saved: %s", c->sandbox->id, c->row->id, err.message);
 }

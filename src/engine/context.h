@@ -122,6 +122,8 @@ void cop_context_drop_kernel(struct cop_context *c); /* frees the client, cancel
 /* -- context.c ----------------------------------------------------------------------------------------------------------- */
 
 void cop_context_set_state(struct cop_context *c, const char *state); /* in memory and store */
+/* In memory only: what the next daemon finds out by itself (busy), or what is saved with something else. */
+void cop_context_note_state(struct cop_context *c, const char *state);
 void cop_context_save(struct cop_context *c);
 json_t *cop_context_view(struct cop_context *c);
 /* The kernel is ready, or could not be started (err): answers who waits. */

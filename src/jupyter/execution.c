@@ -120,7 +120,10 @@ int cop_kernel_execute(struct cop_kernel *k, const char *code, size_t len, const
                 x->idle_timeout = options->idle_timeout;
         if (options->reply_timeout)
                 x->reply_timeout = options->reply_timeout;
-        cop_kernel_new_id(k, x->id, sizeof(x->id));
+        if (options->id)
+                snprintf(x->id, sizeof(x->id), "%s", options->id);
+        else
+                cop_kernel_new_id(k, x->id, sizeof(x->id));
         _cleanup_json_ json_t *content = execute_content(code, len, options);
         return begin(x, "execute_request", x->id, content, ret_execution, err);
 }

@@ -68,7 +68,6 @@ struct cop_execution {
 };
 
 /* kernel.c */
-void cop_kernel_new_id(struct cop_kernel *k, char *ret, size_t size);
 /* Sends on a channel; msg_id may be NULL (a new one). */
 int cop_kernel_send(struct cop_kernel *k, enum cop_channel_kind channel, const char *type, const char *msg_id,
                     json_t *parent, json_t *content, struct cop_error *err);

@@ -175,6 +175,7 @@ struct cop_execution_events {
 };
 
 struct cop_execute_options {
+        const char *id; /* borrowed; of cop_kernel_new_id, to know it before the request is sent; NULL = a new one */
         bool silent;
         bool no_history; /* store_history: false */
         bool allow_stdin;
@@ -185,6 +186,9 @@ struct cop_execute_options {
         /* After both, to wait for output of other processes when the kernel has a stock OutStream (note 1.9); 0 = none */
         usec_t settle;
 };
+
+/* A msg_id of this client, unused so far; at most COP_MESSAGE_ID_MAX bytes. */
+void cop_kernel_new_id(struct cop_kernel *k, char *ret, size_t size);
 
 /* Sends the code (UTF-8 as given; the caller refused what is not).  -EBUSY invalid_state when an execution is in flight,
  * -ENOTCONN invalid_state when the kernel is not ready.  The execution belongs to the kernel. */

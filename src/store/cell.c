@@ -61,13 +61,31 @@ int cop_store_cell_start(struct cop_store *s, const struct cop_cell_row *row, st
                       row, err);
 }
 
-int cop_store_cell_end(struct cop_store *s, const struct cop_cell_row *row, struct cop_error *err)
+static int end_cell(struct cop_store *s, const struct cop_cell_row *row, struct cop_error *err)
 {
         return change(s,
                       "UPDATE cells SET status = :status, execution_count = :execution_count, generation = :generation,"
                       " ended_at = :ended_at, summary = :summary, outputs = :outputs, log_bytes = :log_bytes,"
                       " log_complete = :log_complete WHERE id = :id",
                       row, err);
+}
+
+int cop_store_cell_end(struct cop_store *s, const struct cop_cell_row *row, const struct cop_context_row *context,
+                       struct cop_error *err)
+{
+        if (!context)
+                return end_cell(s, row, err);
+        int r = cop_store_begin(s, err);
+        if (r < 0)
+                return r;
+        r = end_cell(s, row, err);
+        if (r == 0)
+                r = cop_store_context_touch(s, context, err);
+        if (r < 0) {
+                cop_store_rollback(s);
+                return r;
+        }
+        return cop_store_commit(s, err);
 }
 
 static void measure(struct cop_cell_row *row)

@@ -243,8 +243,10 @@ struct cop_cell_row {
 int cop_store_cell_insert(struct cop_store *s, struct cop_cell_row *row /* seq is set */, struct cop_error *err);
 /* -> row's status, msg_id, generation, parent_id, started_at */
 int cop_store_cell_start(struct cop_store *s, const struct cop_cell_row *row, struct cop_error *err);
-/* -> row's status, execution_count, generation, ended_at, summary, outputs, log_bytes, log_complete */
-int cop_store_cell_end(struct cop_store *s, const struct cop_cell_row *row, struct cop_error *err);
+/* -> row's status, execution_count, generation, ended_at, summary, outputs, log_bytes, log_complete; with a context (may be NULL)
+ * also what cop_store_context_touch writes of it, both or none. */
+int cop_store_cell_end(struct cop_store *s, const struct cop_cell_row *row, const struct cop_context_row *context,
+                       struct cop_error *err);
 /* cell_not_found, also when it belongs to another sandbox. */
 int cop_store_cell_get(struct cop_store *s, const char *sandbox_id, const char *id, struct cop_cell_row **ret,
                        struct cop_error *err);

@@ -53,7 +53,7 @@ static int add_cell(struct cop_store *s, const char *id, const char *text, struc
         snprintf(row.status, sizeof(row.status), "ok");
         row.ended_at = 5;
         row.outputs = (char *)text;
-        return r < 0 ? r : cop_store_cell_end(s, &row, err);
+        return r < 0 ? r : cop_store_cell_end(s, &row, NULL, err);
 }
 
 static void check_integrity(const char *dir)

@@ -391,7 +391,7 @@ TEST(a_cell_from_queue_to_end)
         row.outputs = (char *)"[]";
         row.log_bytes = 123;
         row.log_complete = true;
-        ASSERT_OK(cop_store_cell_end(s, &row, &err), &err);
+        ASSERT_OK(cop_store_cell_end(s, &row, NULL, &err), &err);
         ASSERT_OK(cop_store_cell_get(s, "sb_a", "cell_1", &back, &err), &err);
         ASSERT_STR(back->code, "x = '\xf0\x9f\x98\x80'");
         ASSERT_EQ(back->code_len, strlen(back->code));
@@ -404,7 +404,7 @@ TEST(a_cell_from_queue_to_end)
         ASSERT(back->log_complete);
         ASSERT_CODE(cop_store_cell_get(s, "sb_b", "cell_1", &back, &err), &err, COP_ERR_cell_not_found);
         snprintf(row.id, sizeof(row.id), "cell_2");
-        ASSERT_CODE(cop_store_cell_end(s, &row, &err), &err, COP_ERR_cell_not_found);
+        ASSERT_CODE(cop_store_cell_end(s, &row, NULL, &err), &err, COP_ERR_cell_not_found);
         cop_store_close(s);
 }
 
@@ -437,7 +437,7 @@ TEST(cells_are_listed_in_order_from_either_end)
         add_cell(s, "c3", "default", "3");
         add_cell(s, "c4", "default", "4");
         struct cop_cell_row end = {.id = "c1", .status = "error", .ended_at = 9, .execution_count = 1};
-        ASSERT_OK(cop_store_cell_end(s, &end, &err), &err);
+        ASSERT_OK(cop_store_cell_end(s, &end, NULL, &err), &err);
 
         ASSERT_STR(cells(s, (struct cop_cell_filter){.code = true}), "c1 c2 c3 c4");
         ASSERT_STR(cells(s, (struct cop_cell_filter){.limit = 2}), "c3 c4");
@@ -463,7 +463,7 @@ TEST(the_newest_cell_and_whether_one_is_kept)
         add_cell(s, "c1", "default", "1");
         add_cell(s, "c2", "default", "2");
         struct cop_cell_row end = {.id = "c1", .status = "ok", .ended_at = 9, .execution_count = 1};
-        ASSERT_OK(cop_store_cell_end(s, &end, &err), &err);
+        ASSERT_OK(cop_store_cell_end(s, &end, NULL, &err), &err);
         ASSERT_OK(cop_store_cell_newest(s, "sb_a", false, &seq, &err), &err);
         ASSERT_EQ(seq, 2);
         ASSERT_OK(cop_store_cell_newest(s, "sb_a", true, &seq, &err), &err);
@@ -517,7 +517,7 @@ TEST(a_long_cell_and_its_outputs_are_kept_whole)
         add_sandbox(s, "sb_a", NULL, 0);
         add_cell(s, "c1", "default", code);
         struct cop_cell_row end = {.id = "c1", .status = "ok", .ended_at = 9, .outputs = outputs};
-        ASSERT_OK(cop_store_cell_end(s, &end, &err), &err);
+        ASSERT_OK(cop_store_cell_end(s, &end, NULL, &err), &err);
         ASSERT_OK(cop_store_cell_get(s, "sb_a", "c1", &back, &err), &err);
         ASSERT_EQ(back->code_len, n);
         ASSERT_STR(back->outputs, outputs);
@@ -586,7 +586,7 @@ TEST(the_end_settles_or_purges_what_is_below)
         add_cell(s, "c1", "default", "1");
         add_cell(s, "c2", "default", "2");
         struct cop_cell_row end = {.id = "c1", .status = "ok", .ended_at = 9};
-        ASSERT_OK(cop_store_cell_end(s, &end, &err), &err);
+        ASSERT_OK(cop_store_cell_end(s, &end, NULL, &err), &err);
         ASSERT_OK(cop_store_command_insert(s, &command, &err), &err);
         ASSERT_OK(cop_store_context_insert(s, &context, &err), &err);
         ASSERT_OK(cop_store_sandbox_ended(s, "sb_a", 77, "keeper_died", false, &err), &err);
