@@ -223,6 +223,10 @@ class Bench(States):
         self.row("sandbox.rm_all_100", "ms", [timed(lambda: self.api.delete("/api/sandboxes", all="true"))])
 
 
+    def cpu(self):
+        return cpu_ms(self.daemon.process.pid)
+
+
 def our_processes(home):
     """Pids of the keepers of this home, and of the init below each."""
     parents, keepers = {}, set()
@@ -269,7 +273,7 @@ def main():
     print(f"{'name':26} {'unit':8} {'n':>5} {'p50':>10} {'p99':>10}  {'baseline':34} {'its p50':>10} {'ratio':>8}  goal")
     bench.start()
     try:
-        for group in ("cell", "stream", "sandbox", "fork", "golden", "resume", "checkpoint", "idle"):
+        for group in ("cell", "stream", "sandbox", "fork", "golden", "resume", "checkpoint", "idle", "scale"):
             if group.startswith(args.only):
                 getattr(bench, group)()
     finally:

@@ -1,4 +1,4 @@
-"""Rows on saved states: fork.*, golden.*, resume.*, suspend.*, checkpoint.*.  A part of bench/run.py.
+"""Rows on saved states: fork.*, golden.*, resume.*, suspend.*, checkpoint.*, scale.*.  A part of bench/run.py.
 
 Baselines: fork(2) of the very kernel that is forked, measured by a cell in it.  It copies no files, makes no sandbox and gives no
 kernel that one could talk to, so the ratio says how much more the whole thing costs.
@@ -129,6 +129,54 @@ class States:
         self.row("checkpoint.pause", "ms", pauses)
         off.remove()
         on.remove()
+
+    def scale(self):
+        """1,000 suspended and 50 live sandboxes: what they cost the others, against the same before they were there."""
+        asleep, live = self.rounds(1000), 50
+        source = self.warm_session(0)
+        source.api.post(f"{source.path}/snapshots", {}, timeout=120)
+        few_lists, few_wakes, few_cells = self.scale_times([source], source)
+        crowd = []
+        while len(crowd) < asleep:
+            crowd += self.forks(source, min(20, asleep - len(crowd)))
+            for sb in crowd[-20:]:
+                sb.api.post(f"{sb.path}/suspend", timeout=120)
+        awake = [sb for _ in range(live // 10) for sb in self.forks(source, 10)]
+        lists, wakes, cells = self.scale_times(crowd, awake[0])
+        self.row("scale.list_all", "ms", lists, "listing one sandbox", few_lists)
+        self.row("scale.wake_to_cell", "ms", wakes, "the same without the others", few_wakes, "ratio <= 1.3")
+        self.row("scale.cell", "ms", cells, "the same without the others", few_cells, "ratio <= 1.3")
+        self.row("scale.idle_suspends_late", "ms", [self.idle_late(source) for _ in range(self.rounds(6))], None, None, "p50 <= 1000", 0)
+        begin = self.cpu()
+        time.sleep(10)
+        self.row("scale.daemon_cpu", "ms/10s", [self.cpu() - begin], None, None, "p50 <= 50", 0)
+        self.row("scale.daemon_memory", "KiB", [self.daemon.rss() / 1024], digits=0)
+        self.api.delete("/api/sandboxes", all="true")
+
+    def scale_times(self, sleepers, awake):
+        """Listings, wakes to the first cell (each sleeps again), cells of one that is awake; ms each."""
+        lists = [timed(self.api.get, "/api/sandboxes")[1] for _ in range(20)]
+        cells = [timed(awake.ok, "x")[1] for _ in range(30)]
+        wakes = []
+        for i in range(30):
+            sb = sleepers[i * 37 % len(sleepers)]
+            sb.api.post(f"{sb.path}/suspend", timeout=120)
+            wakes.append(timed(sb.text, "x")[1])
+            sb.api.post(f"{sb.path}/suspend", timeout=120)
+        return lists, wakes, cells
+
+    def forks(self, source, count):
+        return [self.sandbox_of(c) for c in source.api.post(f"{source.path}/fork", {"count": count}, timeout=300)["sandboxes"]]
+
+    def idle_late(self, source):
+        """How much later than asked for an idle sandbox is asleep."""
+        sb = self.forks(source, 1)[0]
+        sb.api.call("PATCH", sb.path, {"policy": {"idle_seconds": 1}})
+        begin = time.perf_counter()
+        while sb.api.get(sb.path)["state"] != "suspended":
+            assert time.perf_counter() - begin < 30
+            time.sleep(0.01)
+        return (time.perf_counter() - begin) * 1e3 - 1000
 
     def sandbox_of(self, reply):
         from client import Sandbox
