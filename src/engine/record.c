@@ -129,8 +129,8 @@ bool cop_record_is_live(struct cop_engine *e, const char *key)
 
 /* -- writing ------------------------------------------------------------------------------------------------------------- */
 
-/* Lines and bytes of an existing file, up to its last whole line (a crash may have cut one). */
-static int count_lines(int fd, uint64_t *ret_lines, uint64_t *ret_bytes)
+/* Goes to the end of a file's last whole line (a crash may have cut one); its lines and bytes up to there. */
+static int go_to_end(int fd, uint64_t *ret_lines, uint64_t *ret_bytes)
 {
         char chunk[65536];
         uint64_t lines = 0, whole = 0, at = 0;
@@ -145,6 +145,9 @@ static int count_lines(int fd, uint64_t *ret_lines, uint64_t *ret_bytes)
                 at += (uint64_t)n;
         }
         if (n < 0)
+                return -errno;
+        /* Only when there is something to cut: ext4 writes a file that was ever truncated to nothing out when it is closed. */
+        if ((whole < at && ftruncate(fd, (off_t)whole) < 0) || lseek(fd, (off_t)whole, SEEK_SET) < 0)
                 return -errno;
         *ret_lines = lines;
         *ret_bytes = whole;
@@ -166,9 +169,7 @@ int cop_record_begin(struct cop_engine *e, int logs_fd, const char *key, size_t 
         struct cop_record *record = calloc(1, sizeof(*record));
         if (!record)
                 return cop_error_errno(err, ENOMEM, "record %s", key);
-        r = count_lines(fd, &record->seq, &record->bytes);
-        if (r == 0 && (ftruncate(fd, (off_t)record->bytes) < 0 || lseek(fd, (off_t)record->bytes, SEEK_SET) < 0))
-                r = -errno;
+        r = go_to_end(fd, &record->seq, &record->bytes);
         if (r < 0) {
                 free(record);
                 return cop_error_errno(err, r, "reading record %s", key);
