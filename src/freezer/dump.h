@@ -2,6 +2,8 @@
  * order.  Vocabulary: collect_ reads from the kernel, dump_ writes into the image. */
 #pragma once
 
+#include <sys/stat.h>
+
 #include "base/buf.h"
 #include "freezer/freezer.h"
 #include "freezer/image.h"
@@ -58,6 +60,12 @@ int cop_dump_duplicate(struct cop_dump *d, struct cop_dump_file *known, struct c
 /* The file index of a descriptor of the engine itself (one that was in flight); proc is who holds the socket. */
 int cop_dump_own_fd(struct cop_dump *d, uint32_t proc, int fd, struct cop_error *err);
 int cop_dump_path_file(struct cop_dump *d, uint32_t proc, const char *link, struct cop_error *err);
+/* dump_name.c: the path, as the tree's first process sees it, of an inode that a line of an inotify descriptor's fdinfo names;
+ * of a file whose name `path` was removed while another one remains, which replaces it.  -ENOENT, -EAGAIN (too many files to
+ * look at) and others: none was found. */
+int cop_dump_watch_name(const struct cop_dump *d, const struct cop_dump_file *known, const char *line, char *path,
+                        size_t size);
+int cop_dump_other_name(const struct cop_dump *d, const struct stat *st, char *path, size_t size);
 /* dump_sysv.c: all objects; then the file index of an attached segment. */
 int cop_dump_sysv(struct cop_dump *d, struct cop_error *err);
 int cop_dump_sysv_area(struct cop_dump *d, uint32_t proc, const struct cop_vma *v, struct cop_error *err);

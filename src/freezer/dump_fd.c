@@ -25,7 +25,6 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "freezer/dump.h"
-#include "freezer/find_inode.h"
 #include "freezer/pty.h"
 
 #define LINK_MAX_BYTES 4352
@@ -221,68 +220,6 @@ static int dump_timerfd(struct cop_dump *d, struct cop_dump_file *known, struct 
         return 0;
 }
 
-/* A watch names an inode: by a file handle where the file system has them, else (overlayfs) only by its number, which is then
- * looked for below the process's folder and below the root. */
-#define FIND_BUDGET 300000
-
-static int name_by_handle(struct cop_dump *d, const struct cop_dump_file *known, const char *line, char *path,
-                          size_t size)
-{
-        struct {
-                struct file_handle h;
-                unsigned char bytes[128];
-        } handle = {0};
-        unsigned bytes = 0, type = 0;
-        int used = 0;
-        char name[32];
-        const char *text = strstr(line, "fhandle-bytes:");
-        const char *end = strchr(line, '\n');
-
-        if (!text || (end && text > end) ||
-            sscanf(text, "fhandle-bytes:%x fhandle-type:%x f_handle:%n", &bytes, &type, &used) != 2 || used == 0 ||
-            bytes > sizeof(handle.bytes))
-                return -ENOENT;
-        handle.h.handle_bytes = bytes;
-        handle.h.handle_type = (int)type;
-        for (unsigned i = 0; i < bytes; i++) {
-                unsigned byte = 0;
-                (void)sscanf(text + used + 2UL * i, "%2x", &byte);
-                handle.bytes[i] = (unsigned char)byte;
-        }
-        snprintf(name, sizeof(name), "/proc/%d/root", known->pid);
-        _cleanup_close_ int mount_fd = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        _cleanup_close_ int fd = mount_fd < 0 ? -EBADF : open_by_handle_at(mount_fd, &handle.h, O_PATH | O_CLOEXEC);
-        if (fd < 0)
-                return -ENOENT;
-        snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
-        ssize_t n = readlink(name, path, size - 1);
-        if (n < 0)
-                return -errno;
-        path[n] = '\0';
-        return 0;
-}
-
-static int name_by_number(struct cop_dump *d, const struct cop_dump_file *known, unsigned sdev, unsigned long ino,
-                          char *path, size_t size)
-{
-        size_t budget = FIND_BUDGET;
-        char name[32], cwd[4096], found[4096];
-        dev_t dev = makedev(sdev >> 20, sdev & 0xfffff);
-
-        snprintf(name, sizeof(name), "/proc/%d/root", known->pid);
-        _cleanup_close_ int root_fd = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        ssize_t n = readlinkat(d->tree.procs[known->proc].dir_fd, "cwd", cwd, sizeof(cwd) - 1);
-        if (root_fd < 0 || n < 0)
-                return -errno;
-        cwd[n] = '\0';
-        int r = strcmp(cwd, "/") == 0 ? -ENOENT : cop_find_inode(root_fd, cwd, dev, ino, &budget, found, sizeof(found));
-        if (r < 0)
-                r = cop_find_inode(root_fd, "", dev, ino, &budget, found, sizeof(found));
-        if (r == 0 && (size_t)snprintf(path, size, "/%s", found) >= size)
-                r = -ENAMETOOLONG;
-        return r;
-}
-
 static int dump_inotify(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, const char *text,
                         struct cop_error *err)
 {
@@ -290,16 +227,10 @@ static int dump_inotify(struct cop_dump *d, struct cop_dump_file *known, struct 
         f->first_watch = cop_image_count(d->writer, IMG_WATCHES);
         for (const char *line = strstr(text, "inotify wd:"); line; line = strstr(line + 4, "inotify wd:")) {
                 struct img_watch watch = {.file = IMG_NONE};
-                unsigned long ino;
-                unsigned sdev;
                 char path[LINK_MAX_BYTES];
-                if (sscanf(line, "inotify wd:%x ino:%lx sdev:%x mask:%x", (unsigned *)&watch.fd, &ino, &sdev,
-                           &watch.events) != 4)
+                if (sscanf(line, "inotify wd:%x ino:%*x sdev:%*x mask:%x", (unsigned *)&watch.fd, &watch.events) != 2)
                         continue;
-                int r = name_by_handle(d, known, line, path, sizeof(path));
-                if (r < 0)
-                        r = name_by_number(d, known, sdev, ino, path, sizeof(path));
-                if (r < 0)
+                if (cop_dump_watch_name(d, known, line, path, sizeof(path)) < 0)
                         return cop_not_freezable(d, known->proc, err,
                                                  "has an inotify watch (fd %d) on a file that cannot be named",
                                                  known->fd);
@@ -349,12 +280,14 @@ static int dump_anonymous(struct cop_dump *d, struct cop_dump_file *known, struc
 
 /* ---- files by path ---- */
 
-static void cut_deleted(char *link)
+static bool cut_deleted(char *link)
 {
         size_t n = strlen(link);
+        bool deleted = n > 10 && strcmp(link + n - 10, " (deleted)") == 0;
 
-        if (n > 10 && strcmp(link + n - 10, " (deleted)") == 0)
+        if (deleted)
                 link[n - 10] = '\0';
+        return deleted;
 }
 
 static int dump_memfd(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct fd_info *fi,
@@ -391,17 +324,18 @@ static int dump_regular(struct cop_dump *d, struct cop_dump_file *known, struct 
         f->kind = IMG_FILE_REGULAR;
         f->arg[0] = (uint64_t)fi->st.st_size;
         f->arg[1] = fi->st.st_mode;
-        /* A name that was removed while other links remain: the content goes on without them. */
-        size_t length = strlen(fi->link);
-        bool gone = length > 10 && strcmp(fi->link + length - 10, " (deleted)") == 0;
-        f->arg[2] = gone ? 0 : fi->st.st_nlink;
+        f->arg[2] = fi->st.st_nlink;
         f->arg[3] = cop_dump_uid(d, fi->st.st_uid);
         f->arg[4] = cop_dump_gid(d, fi->st.st_gid);
+        bool gone = cut_deleted(fi->link);
+        if (gone && f->arg[2] > 0 && cop_dump_other_name(d, &fi->st, fi->link, sizeof(fi->link)) < 0)
+                return cop_not_freezable(d, known->proc, err,
+                                         "holds %.100s (fd %d), whose name was removed while another one is not found",
+                                         fi->link, known->fd);
         if (f->arg[2] > 0) {
                 f->path = cop_image_puts(d->writer, fi->link);
                 return 0;
         }
-        cut_deleted(fi->link);
         f->path = cop_image_puts(d->writer, fi->link);
         known->link = f->link = object_link(d, known->dev, known->ino, &first);
         if (!first)
@@ -770,11 +704,21 @@ static int dump_mapped_object(struct cop_dump *d, uint32_t proc, const struct co
         bool first;
         struct stat st;
 
-        known->link = f->link = object_link(d, known->dev, known->ino, &first);
         _cleanup_close_ int fd = open_mapped(d, proc, v);
         if (fd < 0 || fstat(fd, &st) < 0)
                 return cop_not_freezable(d, proc, err, "maps %.100s, which only root can read (%s)", path,
                                          strerror(errno));
+        if (f->kind == IMG_FILE_REGULAR && st.st_nlink > 0 &&
+            f->flags == O_RDWR) { /* what is written must not be lost */
+                if (cop_dump_other_name(d, &st, path, LINK_MAX_BYTES) < 0)
+                        return cop_not_freezable(d, proc, err,
+                                                 "maps %.100s, whose name was removed while another one is not found",
+                                                 path);
+                f->path = cop_image_puts(d->writer, path);
+                f->arg[2] = st.st_nlink;
+                return 0;
+        }
+        known->link = f->link = object_link(d, known->dev, known->ino, &first);
         f->arg[0] = (uint64_t)st.st_size;
         f->arg[1] = st.st_mode;
         f->arg[2] = 0;
@@ -791,7 +735,7 @@ int cop_dump_mapped_file(struct cop_dump *d, uint32_t proc, const struct cop_vma
 {
         /* Of one file all shared writable mappings can use one description, and all others another. */
         uint32_t flags = v->flags & IMG_VMA_SHARED && v->flags & IMG_VMA_MAYWRITE ? O_RDWR : O_RDONLY;
-        char *path = d->vmas[proc].text + v->path;
+        char path[LINK_MAX_BYTES];
         struct img_file f = {.flags = flags, .dev = v->dev, .ino = v->ino};
         struct cop_dump_file known = {.dev = v->dev,
                                       .ino = v->ino,
@@ -800,21 +744,20 @@ int cop_dump_mapped_file(struct cop_dump *d, uint32_t proc, const struct cop_vma
                                       .own_fd = -EBADF,
                                       .flags = flags,
                                       .mapping = true};
-        size_t n = strlen(path);
-        bool deleted = n > 10 && strcmp(path + n - 10, " (deleted)") == 0;
         int r = 0;
 
         for (size_t i = d->file_count; i-- > 0;) /* areas of one file lie together: the last is likely the one */
                 if (d->files[i].mapping && d->files[i].ino == v->ino && d->files[i].dev == v->dev &&
                     d->files[i].flags == flags)
                         return (int)d->files[i].index;
+        snprintf(path, sizeof(path), "%s", d->vmas[proc].text + v->path);
+        bool deleted = cut_deleted(path);
         const struct stat identity = {.st_dev = v->dev, .st_ino = v->ino};
         const char *external = external_name(d, &identity);
         if (external) { /* a program that has no path in the tree's root: its first process's own */
                 f.kind = IMG_FILE_EXTERNAL;
                 f.path = cop_image_puts(d->writer, external);
         } else if (strncmp(path, "/memfd:", 7) == 0) {
-                cut_deleted(path);
                 f.kind = IMG_FILE_MEMFD;
                 f.path = cop_image_puts(d->writer, path + 7);
                 r = dump_mapped_object(d, proc, v, &known, &f, path, err);
@@ -826,8 +769,6 @@ int cop_dump_mapped_file(struct cop_dump *d, uint32_t proc, const struct cop_vma
                 r = dump_mapped_object(d, proc, v, &known, &f, path, err);
         } else {
                 f.kind = IMG_FILE_REGULAR;
-                if (deleted)
-                        cut_deleted(path);
                 f.path = cop_image_puts(d->writer, path);
                 if (deleted)
                         r = dump_mapped_object(d, proc, v, &known, &f, path, err);

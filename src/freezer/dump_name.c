@@ -1,0 +1,162 @@
+/* Names of inodes of which the kernel tells no name that can be opened: watched ones, and open files whose name was removed
+ * while another one remains.
+ *
+ * Where the file system has file handles, a watch's gives a path.  Else (overlayfs) there is only the inode's number, which is
+ * looked for.  Hard links of one file lie on one mount, most in one folder: the search for another name begins in the folder
+ * of the old one and goes on from the top of the mount.
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "freezer/dump.h"
+#include "freezer/find_inode.h"
+
+#define WATCH_BUDGET 300000
+#define LINK_BUDGET 100000
+
+static int open_root(const struct cop_dump *d, uint32_t proc)
+{
+        int fd = openat(d->tree.procs[proc].dir_fd, "root", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+        return fd < 0 ? -errno : fd;
+}
+
+static int watch_by_handle(const struct cop_dump *d, const struct cop_dump_file *known, const char *line, char *path,
+                           size_t size)
+{
+        struct {
+                struct file_handle h;
+                unsigned char bytes[128];
+        } handle = {0};
+        unsigned bytes = 0, type = 0;
+        int used = 0;
+        char name[32];
+        struct stat st;
+        const char *text = strstr(line, "fhandle-bytes:");
+        const char *end = strchr(line, '\n');
+
+        if (!text || (end && text > end) ||
+            sscanf(text, "fhandle-bytes:%x fhandle-type:%x f_handle:%n", &bytes, &type, &used) != 2 || used == 0 ||
+            bytes > sizeof(handle.bytes))
+                return -ENOENT;
+        handle.h.handle_bytes = bytes;
+        handle.h.handle_type = (int)type;
+        for (unsigned i = 0; i < bytes; i++) {
+                unsigned byte = 0;
+                (void)sscanf(text + used + 2UL * i, "%2x", &byte);
+                handle.bytes[i] = (unsigned char)byte;
+        }
+        _cleanup_close_ int mount_fd = open_root(d, known->proc);
+        _cleanup_close_ int fd = mount_fd < 0 ? -EBADF : open_by_handle_at(mount_fd, &handle.h, O_PATH | O_CLOEXEC);
+        if (fd < 0 || fstat(fd, &st) < 0 || st.st_nlink == 0)
+                return -ENOENT;
+        snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
+        ssize_t n = readlink(name, path, size - 1);
+        if (n < 0)
+                return -errno;
+        path[n] = '\0';
+        return 0;
+}
+
+static int watch_by_number(const struct cop_dump *d, const struct cop_dump_file *known, dev_t dev, ino_t ino,
+                           char *path, size_t size)
+{
+        size_t budget = WATCH_BUDGET;
+        char cwd[4096], found[4096];
+        _cleanup_close_ int root_fd = open_root(d, 0);
+        ssize_t n = readlinkat(d->tree.procs[known->proc].dir_fd, "cwd", cwd, sizeof(cwd) - 1);
+
+        if (root_fd < 0 || n < 0)
+                return -ENOENT;
+        cwd[n] = '\0';
+        int r = strcmp(cwd, "/") == 0 ? -ENOENT : cop_find_inode(root_fd, cwd, dev, ino, &budget, found, sizeof(found));
+        if (r < 0)
+                r = cop_find_inode(root_fd, "", dev, ino, &budget, found, sizeof(found));
+        if (r == 0 && (size_t)snprintf(path, size, "/%s", found) >= size)
+                r = -ENAMETOOLONG;
+        return r;
+}
+
+int cop_dump_watch_name(const struct cop_dump *d, const struct cop_dump_file *known, const char *line, char *path,
+                        size_t size)
+{
+        unsigned long ino;
+        unsigned sdev;
+        int r = watch_by_handle(d, known, line, path, size);
+
+        if (r < 0 && sscanf(line, "inotify wd:%*x ino:%lx sdev:%x", &ino, &sdev) == 2)
+                r = watch_by_number(d, known, makedev(sdev >> 20, sdev & 0xfffff), ino, path, size);
+        return r;
+}
+
+/* ---- files with several names ---- */
+
+/* Cuts the last component off a path that begins with '/'; false when there was none. */
+static bool cut_name(char *path)
+{
+        char *slash = strrchr(path, '/');
+
+        if (!slash || !slash[1])
+                return false;
+        slash[slash == path ? 1 : 0] = '\0';
+        return true;
+}
+
+static bool same_inode(const struct stat *a, const struct stat *b)
+{
+        return a->st_ino == b->st_ino && a->st_mode == b->st_mode && a->st_nlink == b->st_nlink &&
+               a->st_size == b->st_size && a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
+               a->st_mtim.tv_nsec == b->st_mtim.tv_nsec && a->st_ctim.tv_sec == b->st_ctim.tv_sec &&
+               a->st_ctim.tv_nsec == b->st_ctim.tv_nsec;
+}
+
+static int search_below(int root_fd, const char *folder, const struct stat *st, size_t *budget, char *path, size_t size)
+{
+        char found[4096];
+        struct stat it;
+        _cleanup_close_ int fd =
+                cop_open_beneath(root_fd, folder[1] ? folder + 1 : ".", O_RDONLY | O_DIRECTORY, 0, true, NULL);
+
+        if (fd < 0)
+                return fd;
+        int r = cop_find_inode(fd, "", st->st_dev, st->st_ino, budget, found, sizeof(found));
+        /* The search takes a number for the inode: an overlay's files may have the same one on different layers. */
+        if (r == 0 && (fstatat(fd, found, &it, AT_SYMLINK_NOFOLLOW) < 0 || !same_inode(&it, st)))
+                r = -ENOENT;
+        if (r == 0 && (size_t)snprintf(path, size, "%s%s%s", folder, folder[1] ? "/" : "", found) >= size)
+                r = -ENAMETOOLONG;
+        return r;
+}
+
+int cop_dump_other_name(const struct cop_dump *d, const struct stat *st, char *path, size_t size)
+{
+        size_t budget = LINK_BUDGET;
+        char folder[4352], top[4352] = "";
+        dev_t dev = 0;
+        _cleanup_close_ int root_fd = open_root(d, 0);
+
+        if (root_fd < 0 || path[0] != '/' || (size_t)snprintf(folder, sizeof(folder), "%s", path) >= sizeof(folder))
+                return -ENOENT;
+        while (cut_name(folder)) {
+                struct stat there;
+                _cleanup_close_ int fd =
+                        cop_open_beneath(root_fd, folder[1] ? folder + 1 : ".", O_PATH | O_DIRECTORY, 0, true, NULL);
+                if (fd < 0 || fstat(fd, &there) < 0)
+                        continue; /* it has been removed, too */
+                if (dev == 0) {
+                        dev = there.st_dev;
+                        if (search_below(root_fd, folder, st, &budget, path, size) == 0)
+                                return 0;
+                }
+                if (there.st_dev != dev)
+                        break;
+                memcpy(top, folder, sizeof(top));
+        }
+        return top[0] ? search_below(root_fd, top, st, &budget, path, size) : -ENOENT;
+}
