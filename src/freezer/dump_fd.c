@@ -223,7 +223,12 @@ static int dump_timerfd(struct cop_dump *d, struct cop_dump_file *known, struct 
 static int dump_inotify(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, const char *text,
                         struct cop_error *err)
 {
+        int fd = cop_dump_duplicate(d, known, err), unread = 0;
+
+        if (fd < 0)
+                return fd;
         f->kind = IMG_FILE_INOTIFY;
+        f->arg[0] = ioctl(fd, FIONREAD, &unread) == 0 && unread > 0;
         f->first_watch = cop_image_count(d->writer, IMG_WATCHES);
         for (const char *line = strstr(text, "inotify wd:"); line; line = strstr(line + 4, "inotify wd:")) {
                 struct img_watch watch = {.file = IMG_NONE};

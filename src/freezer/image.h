@@ -213,7 +213,7 @@ enum img_file_kind {
         IMG_FILE_EPOLL,    /* watches */
         IMG_FILE_TIMERFD,  /* arg: clock, ticks, settime flags, remaining ns, interval ns, when it fires */
         IMG_FILE_SIGNALFD, /* arg: mask */
-        IMG_FILE_INOTIFY,  /* watches */
+        IMG_FILE_INOTIFY,  /* watches; arg[0]: events were not read yet */
         IMG_FILE_MEMFD,    /* extents; arg: size, seals, mode; link: shared object */
         IMG_FILE_PIDFD,    /* arg: pid inside, flags */
         IMG_FILE_UNIX,     /* see img_file.arg in dump_sock.c */

@@ -65,6 +65,8 @@ int cop_restore_objects(struct cop_restore *r, struct cop_error *err);
 int cop_restore_descriptors(struct cop_restore *r, struct cop_error *err);
 /* Moves a descriptor to a number >= base_fd (closing the old one); -errno. */
 int cop_restore_move_high(const struct cop_restore *r, int fd);
+/* restore_inotify.c: the watches of a descriptor that is open. */
+int cop_restore_inotify(struct cop_restore *r, uint32_t index, struct cop_error *err);
 /* restore_sock.c */
 int cop_restore_sockets(struct cop_restore *r, struct cop_error *err);
 /* restore_sysv.c: all objects, in the helper; and, when everything is attached, the removal of those that were removed. */

@@ -300,37 +300,6 @@ static int open_timerfd(const struct img_file *f)
         return fd;
 }
 
-static int open_inotify(struct cop_restore *r, const struct img_file *f, struct cop_error *err)
-{
-        int fd = inotify_init1(IN_CLOEXEC | ((int)f->flags & O_NONBLOCK ? IN_NONBLOCK : 0));
-
-        for (uint32_t i = 0; fd >= 0 && i < f->watches; i++) {
-                /* The kernel lists the newest first, numbers go up: begin with the oldest. */
-                const struct img_watch *w =
-                        IMG_RECORD(r->image, IMG_WATCHES, img_watch, f->first_watch + f->watches - 1 - i);
-                const char *path = cop_restore_string(r, &w->path);
-                for (;;) {
-                        int wd = inotify_add_watch(fd, path, w->events);
-                        if (wd < 0)
-                                return cop_error_errno(err, errno, "watching %s", path);
-                        if (wd == w->fd)
-                                break;
-                        inotify_rm_watch(fd, wd);
-                        if (wd > w->fd)
-                                return cop_error_set(err, EEXIST, COP_ERR_start_failed,
-                                                     "the watch number %d of %s is taken", w->fd, path);
-                }
-        }
-        /* Removing watches to reach a number leaves IN_IGNORED events behind. */
-        char events[4096];
-        int flags = fcntl(fd, F_GETFL);
-        fcntl(fd, F_SETFL, flags | O_NONBLOCK);
-        while (read(fd, events, sizeof(events)) > 0)
-                ;
-        fcntl(fd, F_SETFL, flags);
-        return fd < 0 ? cop_error_errno(err, errno, "making an inotify descriptor") : fd;
-}
-
 /* ---- terminals ---- */
 
 static int set_tty(struct cop_restore *r, const struct img_file *f, int fd)
@@ -438,8 +407,10 @@ static int restore_object(struct cop_restore *r, uint32_t index, struct cop_erro
                                       SFD_CLOEXEC | ((int)f->flags & O_NONBLOCK ? SFD_NONBLOCK : 0));
                 return fd < 0 ? -errno : fd;
         }
-        case IMG_FILE_INOTIFY:
-                return open_inotify(r, f, err);
+        case IMG_FILE_INOTIFY: {
+                int fd = inotify_init1(IN_CLOEXEC | ((int)f->flags & O_NONBLOCK ? IN_NONBLOCK : 0));
+                return fd < 0 ? -errno : fd;
+        }
         case IMG_FILE_MEMFD:
         case IMG_FILE_SHMEM: {
                 int fd = open_memfd(r, index);
@@ -510,7 +481,11 @@ int cop_restore_objects(struct cop_restore *r, struct cop_error *err)
                 if (ret < 0)
                         return ret;
         }
-        return cop_restore_sockets(r, err);
+        int ret = cop_restore_sockets(r, err);
+        for (uint32_t i = 0; ret == 0 && i < r->image->count[IMG_FILES]; i++)
+                if (RESTORE_FILE(r, i)->kind == IMG_FILE_INOTIFY)
+                        ret = cop_restore_inotify(r, i, err);
+        return ret;
 }
 
 static int open_late(struct cop_restore *r, uint32_t index, struct cop_error *err)
