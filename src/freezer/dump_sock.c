@@ -165,33 +165,85 @@ static const struct unix_info *find_unix(const struct unix_table *t, uint64_t in
 
 /* ---- options ---- */
 
+/* `usual` is what a new socket has: an option that still is so is not recorded.  ALWAYS: it depends, on the machine or on what
+ * a thaw does before options are set. */
+#define ALWAYS (-2)
 static const struct {
-        int family, level, name;
+        int family, level, name, usual;
 } options[] = {
-        {0, SOL_SOCKET, SO_SNDBUF},
-        {0, SOL_SOCKET, SO_RCVBUF},
-        {0, SOL_SOCKET, SO_REUSEADDR},
-        {0, SOL_SOCKET, SO_KEEPALIVE},
-        {0, SOL_SOCKET, SO_BROADCAST},
-        {0, SOL_SOCKET, SO_OOBINLINE},
-        {0, SOL_SOCKET, SO_LINGER},
-        {0, SOL_SOCKET, SO_RCVTIMEO},
-        {0, SOL_SOCKET, SO_SNDTIMEO},
-        {0, SOL_SOCKET, SO_RCVLOWAT},
-        {0, SOL_SOCKET, SO_REUSEPORT},
-        {0, SOL_SOCKET, SO_TIMESTAMP},
-        {AF_UNIX, SOL_SOCKET, SO_PASSCRED},
-        {AF_INET, IPPROTO_IP, IP_TOS},
-        {AF_INET, IPPROTO_IP, IP_TTL},
-        {AF_INET, IPPROTO_TCP, TCP_NODELAY},
-        {AF_INET, IPPROTO_TCP, TCP_KEEPIDLE},
-        {AF_INET, IPPROTO_TCP, TCP_KEEPINTVL},
-        {AF_INET, IPPROTO_TCP, TCP_KEEPCNT},
-        {AF_INET, IPPROTO_TCP, TCP_CORK},
-        {AF_INET, IPPROTO_TCP, TCP_USER_TIMEOUT},
-        {AF_INET6, IPPROTO_IPV6, IPV6_V6ONLY},
-        {0, SOL_SOCKET, SO_PRIORITY}, /* after IP_TOS, which sets it */
+        {0, SOL_SOCKET, SO_BUF_LOCK, 0}, /* tells whether the next two were set by the program */
+        {0, SOL_SOCKET, SO_SNDBUF, ALWAYS},
+        {0, SOL_SOCKET, SO_RCVBUF, ALWAYS},
+        {0, SOL_SOCKET, SO_REUSEADDR, ALWAYS},
+        {0, SOL_SOCKET, SO_KEEPALIVE, 0},
+        {0, SOL_SOCKET, SO_BROADCAST, 0},
+        {0, SOL_SOCKET, SO_OOBINLINE, 0},
+        {0, SOL_SOCKET, SO_LINGER, 0},
+        {0, SOL_SOCKET, SO_RCVTIMEO, 0},
+        {0, SOL_SOCKET, SO_SNDTIMEO, 0},
+        {0, SOL_SOCKET, SO_RCVLOWAT, 1},
+        {0, SOL_SOCKET, SO_REUSEPORT, 0},
+        {0, SOL_SOCKET, SO_DONTROUTE, 0},
+        {0, SOL_SOCKET, SO_BINDTODEVICE, 0},
+        {0, SOL_SOCKET, SO_MARK, 0},
+        {0, SOL_SOCKET, SO_RXQ_OVFL, 0},
+        {0, SOL_SOCKET, SO_NO_CHECK, 0},
+        {0, SOL_SOCKET, SO_SELECT_ERR_QUEUE, 0},
+        /* Of these four one is on at most; setting another to 0 would set it off. */
+        {0, SOL_SOCKET, SO_TIMESTAMP_OLD, 0},
+        {0, SOL_SOCKET, SO_TIMESTAMPNS_OLD, 0},
+        {0, SOL_SOCKET, SO_TIMESTAMP_NEW, 0},
+        {0, SOL_SOCKET, SO_TIMESTAMPNS_NEW, 0},
+        {AF_UNIX, SOL_SOCKET, SO_PASSCRED, 0},
+        {AF_UNIX, SOL_SOCKET, SO_PASSSEC, 0},
+        {0, SOL_SOCKET, SO_PEEK_OFF, -1},
+        {AF_INET, IPPROTO_IP, IP_TOS, 0},
+        {AF_INET, IPPROTO_IP, IP_TTL, ALWAYS},
+        {AF_INET, IPPROTO_IP, IP_MTU_DISCOVER, ALWAYS},
+        {AF_INET, IPPROTO_IP, IP_PKTINFO, 0},
+        {AF_INET, IPPROTO_IP, IP_RECVERR, 0},
+        {AF_INET, IPPROTO_IP, IP_RECVTTL, 0},
+        {AF_INET, IPPROTO_IP, IP_RECVTOS, 0},
+        {AF_INET, IPPROTO_IP, IP_RECVORIGDSTADDR, 0},
+        {AF_INET, IPPROTO_IP, IP_FREEBIND, 0},
+        {AF_INET, IPPROTO_IP, IP_TRANSPARENT, 0},
+        {AF_INET, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 0},
+        {AF_INET, IPPROTO_IP, IP_MULTICAST_TTL, 1},
+        {AF_INET, IPPROTO_IP, IP_MULTICAST_LOOP, 1},
+        {AF_INET, IPPROTO_TCP, TCP_NODELAY, 0},
+        {AF_INET, IPPROTO_TCP, TCP_KEEPIDLE, ALWAYS},
+        {AF_INET, IPPROTO_TCP, TCP_KEEPINTVL, ALWAYS},
+        {AF_INET, IPPROTO_TCP, TCP_KEEPCNT, ALWAYS},
+        {AF_INET, IPPROTO_TCP, TCP_CORK, 0},
+        {AF_INET, IPPROTO_TCP, TCP_USER_TIMEOUT, 0},
+        {AF_INET, IPPROTO_TCP, TCP_DEFER_ACCEPT, 0},
+        {AF_INET, IPPROTO_TCP, TCP_CONGESTION, ALWAYS},
+        {AF_INET, IPPROTO_TCP, TCP_NOTSENT_LOWAT, 0},
+        {AF_INET6, IPPROTO_IPV6, IPV6_V6ONLY, ALWAYS},
+        {AF_INET6, IPPROTO_IPV6, IPV6_UNICAST_HOPS, ALWAYS},
+        {AF_INET6, IPPROTO_IPV6, IPV6_MULTICAST_HOPS, 1},
+        {AF_INET6, IPPROTO_IPV6, IPV6_MULTICAST_LOOP, 1},
+        {AF_INET6, IPPROTO_IPV6, IPV6_MTU_DISCOVER, ALWAYS},
+        {AF_INET6, IPPROTO_IPV6, IPV6_RECVPKTINFO, 0},
+        {AF_INET6, IPPROTO_IPV6, IPV6_RECVERR, 0},
+        {AF_INET6, IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 0},
+        {AF_INET6, IPPROTO_IPV6, IPV6_RECVTCLASS, 0},
+        {AF_INET6, IPPROTO_IPV6, IPV6_TCLASS, 0},
+        {0, SOL_SOCKET, SO_PRIORITY, 0}, /* after IP_TOS, which sets it */
 };
+
+static bool is_usual(const struct img_sockopt *o, int usual)
+{
+        static const uint8_t zeros[sizeof(o->value)];
+        int value;
+
+        if (usual == ALWAYS || (o->length != sizeof(value) && usual != 0))
+                return false;
+        if (usual == 0)
+                return memcmp(o->value, zeros, o->length) == 0;
+        memcpy(&value, o->value, sizeof(value));
+        return value == usual;
+}
 
 static struct img_ref dump_options(struct cop_dump *d, int fd, int family, int type)
 {
@@ -209,7 +261,8 @@ static struct img_ref dump_options(struct cop_dump *d, int fd, int family, int t
                 if (getsockopt(fd, o.level, o.name, o.value, &length) < 0)
                         continue;
                 o.length = length;
-                list[n++] = o;
+                if (!is_usual(&o, options[i].usual))
+                        list[n++] = o;
         }
         return cop_image_put(d->writer, list, n * sizeof(list[0]));
 }

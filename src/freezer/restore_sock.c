@@ -4,6 +4,7 @@
  * names and ports come out right; closed ones; pending connections; then queued data, shut-down directions and options.
  */
 #include <fcntl.h>
+#include <linux/socket.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stddef.h>
@@ -51,6 +52,25 @@ static int new_socket(const struct img_file *f)
 static bool named(const struct img_file *f)
 {
         return f->path.length > sizeof(sa_family_t);
+}
+
+static int get_int(int fd, int name)
+{
+        int value = 0;
+        socklen_t length = sizeof(value);
+
+        return getsockopt(fd, SOL_SOCKET, name, &value, &length) < 0 ? 0 : value;
+}
+
+static void set_option(int fd, const struct img_sockopt *o)
+{
+        (void)setsockopt(fd, o->level, o->name, o->value, MIN_OF(o->length, (uint32_t)sizeof(o->value)));
+}
+
+/* Holds back what is sent until it is set off. */
+static bool is_cork(const struct img_sockopt *o)
+{
+        return o->level == IPPROTO_TCP && o->name == TCP_CORK;
 }
 
 static const struct sockaddr *address_of(const struct cop_restore *r, const struct img_ref *ref)
@@ -128,10 +148,11 @@ static int bind_inet(struct cop_restore *r, const struct img_file *f, int fd)
                 return 0;
         setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
         const struct img_sockopt *o = cop_image_at(r->image, &f->data);
-        for (size_t i = 0; i < f->data.length / sizeof(*o); i++) /* these two must come before bind */
-                if ((o[i].level == SOL_SOCKET && o[i].name == SO_REUSEPORT) ||
+        for (size_t i = 0; i < f->data.length / sizeof(*o); i++) /* these must come before bind */
+                if ((o[i].level == SOL_SOCKET && (o[i].name == SO_REUSEPORT || o[i].name == SO_BINDTODEVICE)) ||
+                    (o[i].level == IPPROTO_IP && (o[i].name == IP_FREEBIND || o[i].name == IP_TRANSPARENT)) ||
                     (o[i].level == IPPROTO_IPV6 && o[i].name == IPV6_V6ONLY))
-                        setsockopt(fd, o[i].level, o[i].name, o[i].value, o[i].length);
+                        set_option(fd, &o[i]);
         return bind(fd, address_of(r, &f->path), f->path.length) < 0 ? -errno : 0;
 }
 
@@ -352,26 +373,35 @@ static int restore_pending(struct cop_restore *r, uint32_t index, struct cop_err
 
 /* ---- queues and the rest ---- */
 
+/* Sets a buffer's size as getsockopt gives it: the kernel doubles what it is told. */
+static void set_buffer(int fd, int name, int size)
+{
+        int value = size / 2;
+
+        if (setsockopt(fd, SOL_SOCKET, name == SO_SNDBUF ? SO_SNDBUFFORCE : SO_RCVBUFFORCE, &value, sizeof(value)) < 0)
+                (void)setsockopt(fd, SOL_SOCKET, name, &value,
+                                 sizeof(value)); /* an owner without rights: up to the limit */
+}
+
 static void set_options(struct cop_restore *r, const struct img_file *f, int fd)
 {
         const struct img_sockopt *o = cop_image_at(r->image, &f->data);
+        int locked = 0;
 
         for (size_t i = 0; i < f->data.length / sizeof(*o); i++) {
                 int value = 0;
-                if (o[i].level == SOL_SOCKET && (o[i].name == SO_SNDBUF || o[i].name == SO_RCVBUF)) {
-                        int now = 0;
-                        socklen_t length = sizeof(now);
-                        memcpy(&value, o[i].value, sizeof(value));
-                        (void)getsockopt(fd, SOL_SOCKET, o[i].name, &now, &length);
-                        value /= 2; /* the kernel doubles what it is given; setting it ends TCP's own tuning */
-                        if (now != value * 2 && f->kind == IMG_FILE_UNIX)
-                                setsockopt(fd, SOL_SOCKET, o[i].name == SO_SNDBUF ? SO_SNDBUFFORCE : SO_RCVBUFFORCE,
-                                           &value, sizeof(value)) < 0
-                                        ? setsockopt(fd, SOL_SOCKET, o[i].name, &value, sizeof(value))
-                                        : 0;
-                } else
-                        setsockopt(fd, o[i].level, o[i].name, o[i].value,
-                                   MIN_OF(o[i].length, (uint32_t)sizeof(o[i].value)));
+                memcpy(&value, o[i].value, sizeof(value));
+                if (o[i].level == SOL_SOCKET && o[i].name == SO_BUF_LOCK)
+                        locked = value;
+                else if (o[i].level == SOL_SOCKET && (o[i].name == SO_SNDBUF || o[i].name == SO_RCVBUF)) {
+                        int bit = o[i].name == SO_SNDBUF ? SOCK_SNDBUF_LOCK : SOCK_RCVBUF_LOCK;
+                        int now = get_int(fd, o[i].name);
+                        /* Setting it would end TCP's own tuning. */
+                        if (now != value &&
+                            (f->arg[IMG_SOCK_TYPE] != SOCK_STREAM || f->kind == IMG_FILE_UNIX || locked & bit))
+                                set_buffer(fd, o[i].name, value);
+                } else if (!is_cork(&o[i]))
+                        set_option(fd, &o[i]);
         }
 }
 
@@ -394,16 +424,18 @@ static int restore_queue(struct cop_restore *r, uint32_t index, struct cop_error
         size_t total = 0;
         for (uint32_t i = 0; i < f->packets; i++)
                 total += IMG_RECORD(r->image, IMG_PACKETS, img_packet, f->first_packet + i)->data.length;
-        if (from >= 0 && f->kind == IMG_FILE_INET && stream && total > 16384) {
-                /* It was in two queues; now the sender's alone must take it. */
-                int room = total > INT32_MAX / 4 ? INT32_MAX / 4 : (int)total * 2;
-                if (setsockopt(from, SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof(room)) < 0)
-                        (void)setsockopt(from, SOL_SOCKET, SO_SNDBUF, &room, sizeof(room));
-        }
         if (from < 0)
                 return 0; /* closed: was written before its peer was closed */
+        int size = get_int(from, SO_SNDBUF), locked = get_int(from, SO_BUF_LOCK);
+        bool room = f->kind == IMG_FILE_INET && stream && total > 16384;
+        if (room) /* it was in two queues; now the sender's alone must take it */
+                set_buffer(from, SO_SNDBUF, total > INT32_MAX / 8 ? INT32_MAX / 2 : (int)total * 4);
         for (uint32_t i = 0; i < f->packets && ret == 0; i++)
                 ret = send_packet(r, from, IMG_RECORD(r->image, IMG_PACKETS, img_packet, f->first_packet + i), stream);
+        if (room && locked & SOCK_SNDBUF_LOCK)
+                set_buffer(from, SO_SNDBUF, size);
+        if (room)
+                (void)setsockopt(from, SOL_SOCKET, SO_BUF_LOCK, &locked, sizeof(locked));
         if (ret < 0 && !datagram) {
                 errno = -ret;
                 return complain(err, f, "filling its queue");
@@ -421,6 +453,10 @@ static void finish_socket(struct cop_restore *r, uint32_t index)
 
         if (f->kind == IMG_FILE_UNIX && single && named(f) && a->sun_path[0] == '/' && f->arg[IMG_SOCK_MODE] == 0)
                 unlink(a->sun_path);
+        const struct img_sockopt *o = cop_image_at(r->image, &f->data);
+        for (size_t i = 0; i < f->data.length / sizeof(*o); i++)
+                if (is_cork(&o[i]))
+                        set_option(fd, &o[i]);
         if (f->arg[IMG_SOCK_SHUTDOWN] & 2)
                 shutdown(fd, SHUT_WR);
         if (f->arg[IMG_SOCK_SHUTDOWN] & 1 && f->kind == IMG_FILE_UNIX)

@@ -1,4 +1,5 @@
-/* Socket options: buffers, timeouts, linger, keepalive and its times, nodelay, cork-less, reuse, priority, tos, v6only. */
+/* Socket options: buffers, timeouts, linger, keepalive and its times, nodelay, cork with a byte queued behind it, reuse, priority,
+ * tos, v6only, what messages about datagrams are asked for. */
 #include "../sock.h"
 
 struct option {
@@ -31,6 +32,18 @@ static const struct option udp_options[] = {
         {"IP_RECVERR", IPPROTO_IP, IP_RECVERR, 1},
         {"IP_MULTICAST_LOOP", IPPROTO_IP, IP_MULTICAST_LOOP, 0},
         {"SO_TIMESTAMP", SOL_SOCKET, SO_TIMESTAMP, 1},
+        {"IP_RECVTTL", IPPROTO_IP, IP_RECVTTL, 1},
+        {"IP_RECVTOS", IPPROTO_IP, IP_RECVTOS, 1},
+        {"IP_MTU_DISCOVER", IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO},
+        {"SO_RXQ_OVFL", SOL_SOCKET, SO_RXQ_OVFL, 1},
+};
+static const struct option udp6_options[] = {
+        {"IPV6_V6ONLY", IPPROTO_IPV6, IPV6_V6ONLY, 1},
+        {"IPV6_RECVPKTINFO", IPPROTO_IPV6, IPV6_RECVPKTINFO, 1},
+        {"IPV6_RECVERR", IPPROTO_IPV6, IPV6_RECVERR, 1},
+        {"IPV6_UNICAST_HOPS", IPPROTO_IPV6, IPV6_UNICAST_HOPS, 9},
+        {"IPV6_MULTICAST_LOOP", IPPROTO_IPV6, IPV6_MULTICAST_LOOP, 0},
+        {"SO_TIMESTAMPNS", SOL_SOCKET, SO_TIMESTAMPNS, 1},
 };
 static const struct option unix_options[] = {
         {"SO_PASSCRED", SOL_SOCKET, SO_PASSCRED, 1},
@@ -67,7 +80,7 @@ int main(void)
 {
         int t[2], u = socket(AF_INET, SOCK_DGRAM, 0), s[2], buffer = 50000;
         struct sockaddr_in a = LOOPBACK;
-        int l = socket(AF_INET, SOCK_STREAM, 0), six = socket(AF_INET6, SOCK_STREAM, 0), one = 1;
+        int l = socket(AF_INET, SOCK_STREAM, 0), six = socket(AF_INET6, SOCK_DGRAM, 0), corked[2], one = 1, zero = 0;
         struct timeval tv = {7, 500000}, now;
         struct linger lg = {1, 13}, lg2;
         socklen_t n;
@@ -84,7 +97,12 @@ int main(void)
         CHECK(setsockopt(t[1], SOL_SOCKET, SO_LINGER, &lg, sizeof(lg)) == 0);
         CHECK(setsockopt(s[1], SOL_SOCKET, SO_SNDBUF, &buffer, sizeof(buffer)) == 0 &&
               setsockopt(u, SOL_SOCKET, SO_RCVBUF, &buffer, sizeof(buffer)) == 0);
-        CHECK(six < 0 || setsockopt(six, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof(one)) == 0);
+        if (six >= 0)
+                SET(six, udp6_options);
+        tcp_pair(corked);
+        say(corked[0], "queued");
+        CHECK(setsockopt(corked[0], IPPROTO_TCP, TCP_CORK, &one, sizeof(one)) == 0);
+        CHECK(setsockopt(corked[1], SOL_SOCKET, SO_RCVBUF, &buffer, sizeof(buffer)) == 0);
         victim_ready();
         victim_wait();
         SAME(t[0], tcp_options);
@@ -97,9 +115,14 @@ int main(void)
         n = sizeof(lg2);
         CHECK(getsockopt(t[1], SOL_SOCKET, SO_LINGER, &lg2, &n) == 0 && lg2.l_onoff == 1 && lg2.l_linger == 13);
         struct option sndbuf = {"SO_SNDBUF", SOL_SOCKET, SO_SNDBUF, 0},
-                      rcvbuf = {"SO_RCVBUF", SOL_SOCKET, SO_RCVBUF, 0},
-                      v6only = {"IPV6_V6ONLY", IPPROTO_IPV6, IPV6_V6ONLY, 0};
-        CHECK(get(s[1], &sndbuf) == 100000 && get(u, &rcvbuf) == 100000);
-        CHECK(six < 0 || get(six, &v6only) == 1);
+                      rcvbuf = {"SO_RCVBUF", SOL_SOCKET, SO_RCVBUF, 0}, cork = {"TCP_CORK", IPPROTO_TCP, TCP_CORK, 0};
+        CHECK(get(s[1], &sndbuf) == 100000 && get(u, &rcvbuf) == 100000 && get(corked[1], &rcvbuf) == 100000);
+        if (six >= 0)
+                SAME(six, udp6_options);
+        char c[8];
+        CHECK(get(corked[0], &cork) == 1 && recv(corked[1], c, sizeof(c), MSG_DONTWAIT) == 6);
+        say(corked[0], "later");
+        CHECK(setsockopt(corked[0], IPPROTO_TCP, TCP_CORK, &zero, sizeof(zero)) == 0);
+        expect(corked[1], "later");
         victim_pass();
 }
