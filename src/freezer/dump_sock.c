@@ -466,6 +466,14 @@ static void add_peer_name(struct cop_dump *d, struct img_file *f, int fd)
                 f->peer = cop_image_put(d->writer, &address, length);
 }
 
+/* In a state in which no FIN has come only a shutdown(SHUT_RD) makes this so; when one has come it makes no difference. */
+static bool receives_no_more(int fd)
+{
+        struct pollfd p = {.fd = fd, .events = POLLRDHUP};
+
+        return poll(&p, 1, 0) > 0 && p.revents & POLLRDHUP;
+}
+
 static int dump_tcp(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, int fd, struct cop_error *err)
 {
         struct tcp_info info = {0};
@@ -482,8 +490,13 @@ static int dump_tcp(struct cop_dump *d, struct cop_dump_file *known, struct img_
         case TCP_CLOSE:
                 f->arg[IMG_SOCK_STATE] = f->peer.length ? IMG_SOCK_CLOSED : IMG_SOCK_IDLE;
                 return 0;
+        case TCP_ESTABLISHED:
+                f->arg[IMG_SOCK_SHUTDOWN] = receives_no_more(fd);
+                break;
         case TCP_FIN_WAIT1:
         case TCP_FIN_WAIT2:
+                f->arg[IMG_SOCK_SHUTDOWN] = 2U | receives_no_more(fd);
+                break;
         case TCP_CLOSING:
         case TCP_LAST_ACK:
                 f->arg[IMG_SOCK_SHUTDOWN] = 2;
@@ -786,7 +799,7 @@ static int dump_pair_queues(struct cop_dump *d, int from, int to, bool fin, uint
 static int dump_stream(struct cop_dump *d, struct cop_dump_file *from, struct cop_dump_file *to, struct cop_error *err)
 {
         int on = 1, off = -1, none = TCP_NO_QUEUE, out = 0, r = 0;
-        bool fin = file_at(d, from->index)->arg[IMG_SOCK_SHUTDOWN] == 2;
+        bool fin = file_at(d, from->index)->arg[IMG_SOCK_SHUTDOWN] & 2;
 
         if (ioctl(from->own_fd, SIOCOUTQ, &out) < 0 || out <= 0)
                 return dump_tcp_queue(d, file_at(d, to->index), to->own_fd, err); /* all of it is there */

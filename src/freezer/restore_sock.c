@@ -5,11 +5,13 @@
  */
 #include <fcntl.h>
 #include <linux/socket.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -443,6 +445,18 @@ static int restore_queue(struct cop_restore *r, uint32_t index, struct cop_error
         return 0;
 }
 
+/* TCP that receives no more and has sent its end answers late segments with a reset: what was queued must have come. */
+static void await_queue(struct cop_restore *r, const struct img_file *f, int fd)
+{
+        size_t total = 0;
+
+        for (uint32_t i = 0; i < f->packets; i++)
+                total += IMG_RECORD(r->image, IMG_PACKETS, img_packet, f->first_packet + i)->data.length;
+        for (int i = 0, queued = 0; i < 2000; i++, usleep(500))
+                if (ioctl(fd, SIOCINQ, &queued) < 0 || (size_t)queued >= total)
+                        return;
+}
+
 static void finish_socket(struct cop_restore *r, uint32_t index)
 {
         const struct img_file *f = RESTORE_FILE(r, index);
@@ -457,9 +471,11 @@ static void finish_socket(struct cop_restore *r, uint32_t index)
         for (size_t i = 0; i < f->data.length / sizeof(*o); i++)
                 if (is_cork(&o[i]))
                         set_option(fd, &o[i]);
+        if (f->kind == IMG_FILE_INET && f->arg[IMG_SOCK_SHUTDOWN] == 3)
+                await_queue(r, f, fd);
         if (f->arg[IMG_SOCK_SHUTDOWN] & 2)
                 shutdown(fd, SHUT_WR);
-        if (f->arg[IMG_SOCK_SHUTDOWN] & 1 && f->kind == IMG_FILE_UNIX)
+        if (f->arg[IMG_SOCK_SHUTDOWN] & 1)
                 shutdown(fd, SHUT_RD);
         (void)fcntl(fd, F_SETFL, (int)f->flags & (O_NONBLOCK | O_ASYNC));
 }

@@ -3,8 +3,8 @@
 
 int main(void)
 {
-        int w[2], r[2], gone[2], six[2] = {-1, -1}, fresh = socket(AF_INET, SOCK_STREAM, 0),
-                                 bound = socket(AF_INET, SOCK_STREAM, 0);
+        int w[2], r[2], both[2], gone[2], six[2] = {-1, -1}, fresh = socket(AF_INET, SOCK_STREAM, 0),
+                                          bound = socket(AF_INET, SOCK_STREAM, 0);
         struct sockaddr_in a = LOOPBACK, now;
         struct sockaddr_in6 b = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
         socklen_t n = sizeof(a), n6 = sizeof(b);
@@ -12,6 +12,7 @@ int main(void)
         signal(SIGPIPE, SIG_IGN);
         tcp_pair(w);
         tcp_pair(r);
+        tcp_pair(both);
         tcp_pair(gone);
         int l6 = socket(AF_INET6, SOCK_STREAM, 0);
         if (bind(l6, (struct sockaddr *)&b, sizeof(b)) == 0 && listen(l6, 1) == 0 &&
@@ -24,6 +25,9 @@ int main(void)
         say(w[0], "request");
         CHECK(shutdown(w[0], SHUT_WR) == 0);
         CHECK(shutdown(r[0], SHUT_RD) == 0);
+        say(both[1], "queued");
+        usleep(20000);
+        CHECK(shutdown(both[0], SHUT_RDWR) == 0);
         say(gone[0], "bye");
         close(gone[0]);
         usleep(20000);
@@ -38,6 +42,9 @@ int main(void)
         CHECK(recv(r[0], &c, 1, MSG_DONTWAIT) == 0);
         say(r[0], "writes still");
         expect(r[1], "writes still");
+        expect(both[0], "queued");
+        expect(both[0], "");
+        expect(both[1], "");
         expect(gone[1], "bye");
         expect(gone[1], "");
         close(w[1]);
