@@ -27,6 +27,10 @@
 #include "freezer/dump.h"
 #include "freezer/pty.h"
 
+#ifndef F_GETOWNER_UIDS
+#define F_GETOWNER_UIDS 17
+#endif
+
 #define LINK_MAX_BYTES 4352
 
 struct fd_info {
@@ -486,6 +490,50 @@ static int dump_by_kind(struct cop_dump *d, struct cop_dump_file *known, struct 
         return cop_not_freezable(d, known->proc, err, "holds %.100s (fd %d)", fi->link, known->fd);
 }
 
+/* A group whose leader has ended is known by its members. */
+static pid_t group_inside(const struct cop_dump *d, pid_t pgid)
+{
+        pid_t inside = cop_pid_inside(d->tree.pidns_fd, pgid);
+
+        for (uint32_t i = 0; inside == 0 && i < d->tree.count; i++)
+                if (getpgid(d->tree.procs[i].pid) == pgid)
+                        inside = ((const struct img_proc *)cop_image_record(d->writer, IMG_PROCS, i))->pgid;
+        return inside;
+}
+
+/* Who is told by a signal that there is something to do: F_SETOWN, F_SETSIG. */
+static int dump_owner(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct cop_error *err)
+{
+        struct f_owner_ex owner = {0};
+        uint32_t uids[2];
+        bool can = f->kind == IMG_FILE_PIPE || f->kind == IMG_FILE_FIFO || f->kind == IMG_FILE_UNIX ||
+                   f->kind == IMG_FILE_INET || f->kind == IMG_FILE_NETLINK || f->kind == IMG_FILE_PTMX ||
+                   f->kind == IMG_FILE_PTS || f->kind == IMG_FILE_INOTIFY;
+
+        if (!can || f->flags & O_PATH)
+                return 0;
+        int fd = cop_dump_duplicate(d, known, err);
+        if (fd < 0)
+                return fd;
+        if (fcntl(fd, F_GETOWN_EX, &owner) < 0 || owner.pid == 0)
+                return 0;
+        f->owner[0] = (int32_t)owner.type;
+        f->owner[1] =
+                owner.type == F_OWNER_PGRP ? group_inside(d, owner.pid) : cop_pid_inside(d->tree.pidns_fd, owner.pid);
+        f->signal = fcntl(fd, F_GETSIG);
+        if (fcntl(fd, F_GETOWNER_UIDS, uids) == 0) {
+                f->owner_uid = cop_dump_uid(d, uids[0]);
+                f->owner_euid = cop_dump_uid(d, uids[1]);
+        }
+        for (uint32_t i = 0; owner.type == F_OWNER_TID && i < d->tree.count; i++)
+                if (d->tree.procs[i].pid == owner.pid)
+                        return 0;
+        return owner.type != F_OWNER_TID || f->owner[1] == 0
+                       ? 0
+                       : cop_not_freezable(d, known->proc, err, "has thread %d told of what comes to descriptor %d",
+                                           f->owner[1], known->fd);
+}
+
 static int dump_new_file(struct cop_dump *d, pid_t pid, uint32_t proc, int fd, struct fd_info *fi,
                          struct cop_error *err)
 {
@@ -509,6 +557,8 @@ static int dump_new_file(struct cop_dump *d, pid_t pid, uint32_t proc, int fd, s
                 f.path = cop_image_puts(d->writer, name);
         } else
                 r = dump_by_kind(d, &known, &f, fi, err);
+        if (r == 0)
+                r = dump_owner(d, &known, &f, err);
         if (r == 0 && f.kind == 0)
                 r = cop_not_freezable(d, proc, err, "holds %.100s (fd %d)", fi->link, fd);
         if (r < 0) {

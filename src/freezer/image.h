@@ -235,7 +235,7 @@ struct img_file {
         uint64_t position;
         uint64_t dev, ino; /* at freeze, for messages and identity within the image */
         uint32_t link; /* files of equal kind and link share one object (both ends of a pipe, one memfd opened twice) */
-        uint32_t reserved;
+        uint32_t owner_uid;
         uint64_t arg[IMG_FILE_ARGS];
         struct img_ref path;
         struct img_ref data;
@@ -243,9 +243,9 @@ struct img_file {
         uint32_t first_extent, extents;
         uint32_t first_watch, watches;
         uint32_t first_packet, packets;
-        int32_t owner[2]; /* F_SETOWN type and id (pid inside) */
-        int32_t signal;
-        int32_t lease;
+        int32_t owner[2];    /* F_SETOWN_EX: type and id inside (0: none) */
+        int32_t signal;      /* F_SETSIG */
+        uint32_t owner_euid; /* owner_uid and this: whose right to signal the owner counts */
 };
 
 struct img_fd {

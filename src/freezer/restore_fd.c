@@ -14,6 +14,7 @@
 #include <sys/inotify.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/sendfile.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
@@ -29,7 +30,8 @@
 #include "freezer/pty.h"
 #include "freezer/restore.h"
 
-#define FLAGS_SET (O_APPEND | O_NONBLOCK | O_DIRECT | O_NOATIME | O_ASYNC)
+/* O_ASYNC comes last: it goes by the number of a descriptor (set_owner). */
+#define FLAGS_SET (O_APPEND | O_NONBLOCK | O_DIRECT | O_NOATIME)
 /* What open(2) may be given of F_GETFL's answer. */
 #define FLAGS_OPEN (O_ACCMODE | FLAGS_SET | O_PATH | O_DIRECTORY | O_SYNC | O_DSYNC | O_NOFOLLOW)
 #ifndef TFD_IOC_SET_TICKS
@@ -582,6 +584,55 @@ static void set_foreground(struct cop_restore *r, const struct img_proc *p)
                 (void)ioctl(fd, TIOCSPGRP, &group); /* fails for a group that is gone */
 }
 
+/* The first descriptor of a description, of all processes: the kernel keeps one number, to tell it in the signal. */
+static bool is_first_descriptor(const struct cop_restore *r, uint32_t index)
+{
+        uint32_t file = IMG_RECORD(r->image, IMG_FDS, img_fd, index)->file;
+
+        for (uint32_t i = 0; i < index; i++)
+                if (IMG_RECORD(r->image, IMG_FDS, img_fd, i)->file == file)
+                        return false;
+        return true;
+}
+
+/* Who is to be told by a signal, in the name of whoever asked for it. */
+static int set_owner(const struct img_file *f, int fd)
+{
+        struct f_owner_ex owner = {.type = (enum __pid_type)f->owner[0], .pid = f->owner[1]};
+        bool other = f->owner_uid || f->owner_euid;
+        int ret = 0;
+
+        if (owner.pid) {
+                if (other && setresuid(f->owner_uid, f->owner_euid, 0) < 0)
+                        return -errno;
+                if (fcntl(fd, F_SETOWN_EX, &owner) < 0 && errno != ESRCH) /* a group may be gone */
+                        ret = -errno;
+                if (other && (setresuid(0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 1) < 0))
+                        return -errno;
+                if (ret == 0 && f->signal && fcntl(fd, F_SETSIG, f->signal) < 0)
+                        ret = -errno;
+        }
+        if (ret == 0 && f->flags & O_ASYNC && fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_ASYNC) < 0)
+                ret = -errno;
+        return ret;
+}
+
+static int set_owners(struct cop_restore *r, const struct img_proc *p, struct cop_error *err)
+{
+        for (uint32_t i = p->first_fd; i < p->first_fd + p->fds; i++) {
+                const struct img_fd *fd = IMG_RECORD(r->image, IMG_FDS, img_fd, i);
+                const struct img_file *f = RESTORE_FILE(r, fd->file);
+                if ((f->owner[1] == 0 && !(f->flags & O_ASYNC)) || f->kind == IMG_FILE_EXTERNAL ||
+                    !is_first_descriptor(r, i))
+                        continue;
+                int ret = set_owner(f, fd->fd);
+                if (ret < 0)
+                        return cop_error_errno(err, -ret, "setting the owner of descriptor %d of process %d", fd->fd,
+                                               p->pid);
+        }
+        return 0;
+}
+
 int cop_restore_descriptors(struct cop_restore *r, struct cop_error *err)
 {
         const struct img_proc *p = RESTORE_PROC(r, r->self);
@@ -603,5 +654,5 @@ int cop_restore_descriptors(struct cop_restore *r, struct cop_error *err)
                 if (l->kind != IMG_LOCK_POSIX && take_lock(l) < 0) /* another thaw of the same image may hold it */
                         ret = cop_error_errno(err, errno, "locking descriptor %d of process %d", l->fd, p->pid);
         }
-        return ret < 0 ? ret : 0;
+        return ret < 0 ? ret : set_owners(r, p, err);
 }

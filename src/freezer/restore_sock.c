@@ -477,7 +477,7 @@ static void finish_socket(struct cop_restore *r, uint32_t index)
                 shutdown(fd, SHUT_WR);
         if (f->arg[IMG_SOCK_SHUTDOWN] & 1)
                 shutdown(fd, SHUT_RD);
-        (void)fcntl(fd, F_SETFL, (int)f->flags & (O_NONBLOCK | O_ASYNC));
+        (void)fcntl(fd, F_SETFL, (int)f->flags & O_NONBLOCK);
 }
 
 static int pass(struct cop_restore *r, int which, uint32_t i, struct cop_error *err)
