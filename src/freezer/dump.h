@@ -18,9 +18,18 @@ struct cop_dump_file {
         int fd;        /* its number there */
         int own_fd;    /* owned duplicate, or -EBADF */
         uint32_t flags;
-        uint32_t index; /* in IMG_FILES */
-        uint32_t link;
-        bool mapping; /* opened for a mapping, not a descriptor */
+        uint32_t index;         /* in IMG_FILES */
+        uint32_t less, greater; /* in the tree of its object: positions in cop_dump.files + 1, or 0 */
+        bool mapping;           /* opened for a mapping, not a descriptor */
+};
+
+/* What lies behind descriptions: an inode. */
+struct cop_dump_object {
+        uint64_t dev, ino;
+        uint32_t first;      /* root of the tree of its descriptions, as above */
+        uint32_t mapping[2]; /* what is opened for its mappings, read-only and writable; as above */
+        uint32_t link;       /* img_file.link, or 0 */
+        bool used;
 };
 
 struct cop_dump {
@@ -29,9 +38,11 @@ struct cop_dump {
         struct cop_image_writer *writer; /* owned by freeze.c */
         const struct cop_image *parent;  /* borrowed */
         struct cop_vmas *vmas;           /* owned, one per process */
-        struct cop_dump_file *files;     /* owned */
+        struct cop_dump_file *files;     /* owned; ascending by index */
         size_t file_count, files_allocated;
-        uint32_t links; /* next link id */
+        struct cop_dump_object *objects; /* owned: hash table */
+        size_t object_count, objects_allocated;
+        uint32_t links; /* last link id given */
         struct stat_id {
                 uint64_t dev, ino;
         } * sources; /* owned: identity of the parent's page files, by source number in the writer */
@@ -60,6 +71,15 @@ int cop_dump_duplicate(struct cop_dump *d, struct cop_dump_file *known, struct c
 /* The file index of a descriptor of the engine itself (one that was in flight); proc is who holds the socket. */
 int cop_dump_own_fd(struct cop_dump *d, uint32_t proc, int fd, struct cop_error *err);
 int cop_dump_path_file(struct cop_dump *d, uint32_t proc, const char *link, struct cop_error *err);
+/* dump_known.c.  An object, added when it is new (NULL: out of memory; valid until the next is added); the description that a
+ * descriptor like this one (dev, ino, flags, pid, fd) belongs to, the one for mappings of an object, the one with this index, or
+ * NULL; a new one added (NULL: out of memory); the link id of an object whose descriptions share more than their inode. */
+struct cop_dump_object *cop_dump_object(struct cop_dump *d, uint64_t dev, uint64_t ino);
+struct cop_dump_file *cop_dump_known(struct cop_dump *d, const struct cop_dump_file *like);
+struct cop_dump_file *cop_dump_known_mapping(struct cop_dump *d, uint64_t dev, uint64_t ino, bool writable);
+struct cop_dump_file *cop_dump_known_index(const struct cop_dump *d, uint32_t index);
+struct cop_dump_file *cop_dump_remember(struct cop_dump *d, struct cop_dump_file f);
+uint32_t cop_dump_link(struct cop_dump *d, uint64_t dev, uint64_t ino, bool *ret_new);
 /* dump_name.c: the path, as the tree's first process sees it, of an inode that a line of an inotify descriptor's fdinfo names;
  * of a file whose name `path` was removed while another one remains, which replaces it.  -ENOENT, -EAGAIN (too many files to
  * look at) and others: none was found. */

@@ -1,7 +1,7 @@
 /* Descriptors.
  *
  * Theory of operation.  Two descriptors belong to one open file description when kcmp says so; only those of equal inode
- * and flags are compared.  Each description becomes one img_file.  What it is comes from the link in /proc/PID/fd, fstat
+ * and flags are compared (dump_known.c).  Each description becomes one img_file.  What it is comes from the link in /proc/PID/fd, fstat
  * and fdinfo; what only the description itself can tell (pipe contents, socket state) from a duplicate by pidfd_getfd.
  * The second pass resolves epoll registrations, which name descriptors.
  */
@@ -57,44 +57,6 @@ static int collect_fd(int dir_fd, const struct cop_proc *p, int fd, struct fd_in
         fi->flags = (uint32_t)cop_procfs_field_u64(fi->text, "flags", 8);
         fi->position = cop_procfs_field_u64(fi->text, "pos", 10);
         return 0;
-}
-
-static struct cop_dump_file *remember(struct cop_dump *d, struct cop_dump_file f)
-{
-        if (d->file_count == d->files_allocated) {
-                d->files_allocated = d->files_allocated ? 2 * d->files_allocated : 64;
-                struct cop_dump_file *bigger = reallocarray(d->files, d->files_allocated, sizeof(*bigger));
-                if (!bigger)
-                        return NULL;
-                d->files = bigger;
-        }
-        d->files[d->file_count] = f;
-        return &d->files[d->file_count++];
-}
-
-static struct cop_dump_file *find_same(struct cop_dump *d, pid_t pid, int fd, const struct fd_info *fi)
-{
-        for (size_t i = 0; i < d->file_count; i++) {
-                const struct cop_dump_file *f = &d->files[i];
-                if (f->mapping || f->ino != fi->st.st_ino || f->dev != fi->st.st_dev ||
-                    f->flags != (fi->flags & ~(uint32_t)O_CLOEXEC))
-                        continue;
-                if (syscall(SYS_kcmp, pid, f->pid, KCMP_FILE, fd, f->fd) == 0)
-                        return &d->files[i];
-        }
-        return NULL;
-}
-
-/* The object behind several descriptions (a pipe's two ends, a memfd opened twice): its first description's link. */
-static uint32_t object_link(struct cop_dump *d, uint64_t dev, uint64_t ino, bool *ret_new)
-{
-        for (size_t i = 0; i < d->file_count; i++)
-                if (d->files[i].link && d->files[i].ino == ino && d->files[i].dev == dev) {
-                        *ret_new = false;
-                        return d->files[i].link;
-                }
-        *ret_new = true;
-        return ++d->links;
 }
 
 int cop_dump_duplicate(struct cop_dump *d, struct cop_dump_file *known, struct cop_error *err)
@@ -160,7 +122,7 @@ static int dump_pipe(struct cop_dump *d, struct cop_dump_file *known, struct img
         f->kind = fi->link[0] == '/' ? IMG_FILE_FIFO : IMG_FILE_PIPE;
         if (f->kind == IMG_FILE_FIFO)
                 f->path = cop_image_puts(d->writer, fi->link);
-        known->link = f->link = object_link(d, known->dev, known->ino, &first);
+        f->link = cop_dump_link(d, known->dev, known->ino, &first);
         if (!first || f->flags & O_PATH)
                 return 0;
         int fd = cop_dump_duplicate(d, known, err);
@@ -307,7 +269,7 @@ static int dump_memfd(struct cop_dump *d, struct cop_dump_file *known, struct im
         cut_deleted(fi->link);
         f->kind = IMG_FILE_MEMFD;
         f->path = cop_image_puts(d->writer, fi->link + strlen("/memfd:"));
-        known->link = f->link = object_link(d, known->dev, known->ino, &first);
+        f->link = cop_dump_link(d, known->dev, known->ino, &first);
         int fd = cop_dump_duplicate(d, known, err);
         if (fd < 0)
                 return fd;
@@ -346,7 +308,7 @@ static int dump_regular(struct cop_dump *d, struct cop_dump_file *known, struct 
                 return 0;
         }
         f->path = cop_image_puts(d->writer, fi->link);
-        known->link = f->link = object_link(d, known->dev, known->ino, &first);
+        f->link = cop_dump_link(d, known->dev, known->ino, &first);
         if (!first)
                 return 0;
         int fd = cop_dump_duplicate(d, known, err);
@@ -534,6 +496,15 @@ static int dump_owner(struct cop_dump *d, struct cop_dump_file *known, struct im
                                            f->owner[1], known->fd);
 }
 
+static struct cop_dump_file *find_same(struct cop_dump *d, pid_t pid, int fd, const struct fd_info *fi)
+{
+        return cop_dump_known(d, &(struct cop_dump_file){.dev = fi->st.st_dev,
+                                                         .ino = fi->st.st_ino,
+                                                         .pid = pid,
+                                                         .fd = fd,
+                                                         .flags = fi->flags & ~(uint32_t)O_CLOEXEC});
+}
+
 static int dump_new_file(struct cop_dump *d, pid_t pid, uint32_t proc, int fd, struct fd_info *fi,
                          struct cop_error *err)
 {
@@ -566,7 +537,7 @@ static int dump_new_file(struct cop_dump *d, pid_t pid, uint32_t proc, int fd, s
                 return r;
         }
         known.index = cop_image_add(d->writer, IMG_FILES, &f);
-        if (!remember(d, known)) {
+        if (!cop_dump_remember(d, known)) {
                 cop_close(known.own_fd);
                 return cop_error_errno(err, ENOMEM, "collecting descriptors");
         }
@@ -609,11 +580,12 @@ int cop_dump_own_fd(struct cop_dump *d, uint32_t proc, int fd, struct cop_error 
                 struct cop_dump_file *same = find_same(d, getpid(), fd, fi);
                 int kept = same ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
                 r = same ? (int)same->index : dump_new_file(d, getpid(), proc, kept, fi, err);
-                for (size_t i = 0; !same && r >= 0 && i < d->file_count; i++)
-                        if (d->files[i].index == (uint32_t)r) {
-                                cop_close(d->files[i].own_fd);
-                                d->files[i].own_fd = kept;
-                        }
+                struct cop_dump_file *known = !same && r >= 0 ? cop_dump_known_index(d, (uint32_t)r) : NULL;
+                if (known) {
+                        cop_close(known->own_fd);
+                        known->own_fd = kept;
+                } else
+                        cop_close(kept);
         }
         free(fi->text);
         return r;
@@ -662,26 +634,50 @@ static int dump_process_fds(struct cop_dump *d, uint32_t proc, struct cop_error 
 
 /* ---- second pass ---- */
 
+/* The descriptor of a process by its number; they are in ascending order. */
+static const struct img_fd *find_fd(struct cop_dump *d, const struct img_proc *ip, int number)
+{
+        uint32_t low = ip->first_fd, high = ip->first_fd + ip->fds;
+
+        while (low < high) {
+                uint32_t middle = low + (high - low) / 2;
+                const struct img_fd *fd = cop_image_record(d->writer, IMG_FDS, middle);
+                if (fd->fd == number)
+                        return fd;
+                if (fd->fd < number)
+                        low = middle + 1;
+                else
+                        high = middle;
+        }
+        return NULL;
+}
+
+/* Usually the number still names the registered file; a duplicate may be all that is left. */
+static uint32_t find_registered(struct cop_dump *d, const struct cop_dump_file *known, int number)
+{
+        const struct img_proc *ip = cop_image_record(d->writer, IMG_PROCS, known->proc);
+        const struct img_fd *fd = find_fd(d, ip, number);
+        struct kcmp_epoll_slot slot = {.efd = (uint32_t)known->fd, .tfd = (uint32_t)number};
+        pid_t pid = d->tree.procs[known->proc].pid;
+
+        if (fd && syscall(SYS_kcmp, pid, pid, KCMP_EPOLL_TFD, (long)number, &slot) == 0)
+                return fd->file;
+        for (uint32_t i = 0; i < ip->fds; i++) {
+                fd = cop_image_record(d->writer, IMG_FDS, ip->first_fd + i);
+                if (fd->fd != number && fd->fd != known->fd &&
+                    syscall(SYS_kcmp, pid, pid, KCMP_EPOLL_TFD, (long)fd->fd, &slot) == 0)
+                        return fd->file;
+        }
+        return IMG_NONE;
+}
+
 static int resolve_epoll(struct cop_dump *d, struct cop_dump_file *known, struct cop_error *err)
 {
         const struct img_file *f = cop_image_record(d->writer, IMG_FILES, known->index);
 
         for (uint32_t k = 0; k < f->watches; k++) {
                 struct img_watch *w = cop_image_record(d->writer, IMG_WATCHES, f->first_watch + k);
-                const struct img_proc *ip = cop_image_record(d->writer, IMG_PROCS, known->proc);
-                for (uint32_t i = 0; i < ip->fds; i++) {
-                        const struct img_fd *fd = cop_image_record(d->writer, IMG_FDS, ip->first_fd + i);
-                        struct kcmp_epoll_slot slot = {.efd = (uint32_t)known->fd, .tfd = (uint32_t)w->fd};
-                        pid_t pid = d->tree.procs[known->proc].pid;
-                        /* Usually the number still names the registered file; a duplicate may be all that is left. */
-                        if (fd->fd == w->fd && syscall(SYS_kcmp, pid, pid, KCMP_EPOLL_TFD, (long)fd->fd, &slot) == 0) {
-                                w->file = fd->file;
-                                break;
-                        }
-                        if (w->file == IMG_NONE && fd->fd != w->fd && fd->fd != known->fd &&
-                            syscall(SYS_kcmp, pid, pid, KCMP_EPOLL_TFD, (long)fd->fd, &slot) == 0)
-                                w->file = fd->file;
-                }
+                w->file = find_registered(d, known, w->fd);
                 if (w->file == IMG_NONE)
                         return cop_not_freezable(
                                 d, known->proc, err,
@@ -773,7 +769,7 @@ static int dump_mapped_object(struct cop_dump *d, uint32_t proc, const struct co
                 f->arg[2] = st.st_nlink;
                 return 0;
         }
-        known->link = f->link = object_link(d, known->dev, known->ino, &first);
+        f->link = cop_dump_link(d, known->dev, known->ino, &first);
         f->arg[0] = (uint64_t)st.st_size;
         f->arg[1] = st.st_mode;
         f->arg[2] = 0;
@@ -801,10 +797,9 @@ int cop_dump_mapped_file(struct cop_dump *d, uint32_t proc, const struct cop_vma
                                       .mapping = true};
         int r = 0;
 
-        for (size_t i = d->file_count; i-- > 0;) /* areas of one file lie together: the last is likely the one */
-                if (d->files[i].mapping && d->files[i].ino == v->ino && d->files[i].dev == v->dev &&
-                    d->files[i].flags == flags)
-                        return (int)d->files[i].index;
+        const struct cop_dump_file *same = cop_dump_known_mapping(d, v->dev, v->ino, flags == O_RDWR);
+        if (same)
+                return (int)same->index;
         snprintf(path, sizeof(path), "%s", d->vmas[proc].text + v->path);
         bool deleted = cut_deleted(path);
         const struct stat identity = {.st_dev = v->dev, .st_ino = v->ino};
@@ -833,7 +828,7 @@ int cop_dump_mapped_file(struct cop_dump *d, uint32_t proc, const struct cop_vma
         if (r < 0)
                 return r;
         known.index = cop_image_add(d->writer, IMG_FILES, &f);
-        return remember(d, known) ? (int)known.index : cop_error_errno(err, ENOMEM, "collecting mapped files");
+        return cop_dump_remember(d, known) ? (int)known.index : cop_error_errno(err, ENOMEM, "collecting mapped files");
 }
 
 /* The executable: a file by path. */

@@ -121,6 +121,13 @@ static int parse_unix(struct unix_table *t, const struct nlmsghdr *h)
         return r < 0 ? r : table_add(t, u);
 }
 
+static int compare_unix(const void *a, const void *b)
+{
+        uint32_t x = ((const struct unix_info *)a)->ino, y = ((const struct unix_info *)b)->ino;
+
+        return (x > y) - (x < y);
+}
+
 static int collect_unix(struct cop_dump *d, struct unix_table *t, struct cop_error *err)
 {
         struct {
@@ -145,8 +152,11 @@ static int collect_unix(struct cop_dump *d, struct unix_table *t, struct cop_err
                 if (n <= 0)
                         return cop_error_errno(err, n < 0 ? errno : EIO, "asking about unix sockets");
                 for (struct nlmsghdr *h = (struct nlmsghdr *)buf; NLMSG_OK(h, (size_t)n); h = NLMSG_NEXT(h, n)) {
-                        if (h->nlmsg_type == NLMSG_DONE)
+                        if (h->nlmsg_type == NLMSG_DONE) {
+                                if (t->count > 1)
+                                        qsort(t->list, t->count, sizeof(*t->list), compare_unix);
                                 return 0;
+                        }
                         if (h->nlmsg_type == NLMSG_ERROR)
                                 return cop_error_set(err, EIO, COP_ERR_internal, "the kernel has no unix_diag");
                         if (parse_unix(t, h) < 0)
@@ -155,12 +165,12 @@ static int collect_unix(struct cop_dump *d, struct unix_table *t, struct cop_err
         }
 }
 
+/* In a sorted table. */
 static const struct unix_info *find_unix(const struct unix_table *t, uint64_t ino)
 {
-        for (size_t i = 0; i < t->count; i++)
-                if (t->list[i].ino == ino)
-                        return &t->list[i];
-        return NULL;
+        struct unix_info key = {.ino = (uint32_t)ino};
+
+        return t->count ? bsearch(&key, t->list, t->count, sizeof(key), compare_unix) : NULL;
 }
 
 /* ---- options ---- */
@@ -567,12 +577,13 @@ static struct img_file *file_at(struct cop_dump *d, uint32_t i)
         return cop_image_record(d->writer, IMG_FILES, i);
 }
 
-static uint32_t find_socket(struct cop_dump *d, uint64_t ino)
+/* The unix socket of an inode; all are of the device of `like`.  No inode of a socket has two descriptions. */
+static uint32_t find_socket(struct cop_dump *d, const struct img_file *like, uint32_t ino)
 {
-        for (uint32_t i = 0; i < cop_image_count(d->writer, IMG_FILES); i++)
-                if (file_at(d, i)->kind == IMG_FILE_UNIX && file_at(d, i)->ino == ino)
-                        return i;
-        return IMG_NONE;
+        const struct cop_dump_object *o = cop_dump_object(d, like->dev, ino);
+        uint32_t index = o && o->first ? d->files[o->first - 1].index : IMG_NONE;
+
+        return index != IMG_NONE && file_at(d, index)->kind == IMG_FILE_UNIX ? index : IMG_NONE;
 }
 
 static bool same_bytes(struct cop_dump *d, const struct img_ref *a, const struct img_ref *b)
@@ -595,12 +606,11 @@ static uint32_t find_listener(struct cop_dump *d, uint32_t end)
         return IMG_NONE;
 }
 
-static struct cop_dump_file *known_of(struct cop_dump *d, uint32_t index)
+static struct cop_dump_file *known_of(const struct cop_dump *d, uint32_t index)
 {
-        for (size_t i = 0; i < d->file_count; i++)
-                if (d->files[i].index == index && !d->files[i].mapping)
-                        return &d->files[i];
-        return NULL;
+        struct cop_dump_file *known = cop_dump_known_index(d, index);
+
+        return known && !known->mapping ? known : NULL;
 }
 
 static int link_unix(struct cop_dump *d, const struct unix_table *t, uint32_t index, struct cop_error *err)
@@ -614,7 +624,8 @@ static int link_unix(struct cop_dump *d, const struct unix_table *t, uint32_t in
         if (f->arg[IMG_SOCK_STATE] == IMG_SOCK_LISTENING) {
                 f->arg[IMG_SOCK_BACKLOG] = u->backlog;
                 for (uint32_t i = 0; i < u->icons; i++) {
-                        uint32_t client = find_socket(d, t->icons[u->icon_first + i]);
+                        uint32_t ino = t->icons[u->icon_first + i]; /* 0: closed already */
+                        uint32_t client = ino ? find_socket(d, f, ino) : IMG_NONE;
                         if (client == IMG_NONE)
                                 continue;
                         struct cop_dump_file *known = known_of(d, client);
@@ -631,7 +642,7 @@ static int link_unix(struct cop_dump *d, const struct unix_table *t, uint32_t in
         if (f->arg[IMG_SOCK_STATE] == IMG_SOCK_PENDING)
                 return 0;
         bool connected = u->state == 1 /* TCP_ESTABLISHED */;
-        uint32_t peer = u->peer ? find_socket(d, u->peer) : IMG_NONE;
+        uint32_t peer = u->peer ? find_socket(d, f, u->peer) : IMG_NONE;
         if (f->arg[IMG_SOCK_TYPE] == SOCK_DGRAM) {
                 if (peer != IMG_NONE)
                         f->arg[IMG_SOCK_PEER] = peer;

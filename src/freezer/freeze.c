@@ -194,6 +194,7 @@ static void dump_done(struct cop_dump *d)
         for (size_t i = 0; i < d->file_count; i++)
                 cop_close(d->files[i].own_fd);
         free(d->files);
+        free(d->objects);
         free(d->sources);
         free(d->buffer);
         free(d->id_maps[0]);
