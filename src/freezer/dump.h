@@ -92,6 +92,10 @@ int cop_dump_sysv_area(struct cop_dump *d, uint32_t proc, const struct cop_vma *
 /* An id as it is inside the tree's user namespace (UINT32_MAX: it has none). */
 uint32_t cop_dump_uid(const struct cop_dump *d, uint32_t uid);
 uint32_t cop_dump_gid(const struct cop_dump *d, uint32_t gid);
+/* dump_queue.c: what a socket has received, through a duplicate; or the packets given. */
+int cop_dump_queue(struct cop_dump *d, const struct cop_dump_file *known, struct img_file *f, int fd,
+                   struct cop_error *err);
+void cop_dump_put_queue(struct cop_dump *d, struct img_file *f, const struct img_packet *list, size_t n);
 /* dump_sock.c */
 int cop_dump_socket(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct cop_error *err);
 int cop_dump_sockets_finish(struct cop_dump *d, struct cop_error *err);

@@ -45,7 +45,6 @@ enum {
 #ifndef SIOCUNIXFILE
 #define SIOCUNIXFILE 0x89e0
 #endif
-#define QUEUE_MAX (64UL << 20)
 
 /* One unix socket of the namespace, as unix_diag has it. */
 struct unix_info {
@@ -279,146 +278,6 @@ static struct img_ref dump_options(struct cop_dump *d, int fd, int family, int t
 
 /* ---- queues ---- */
 
-/* Descriptors on their way through a socket are files of the image like any other. */
-static int dump_rights(struct cop_dump *d, struct msghdr *m, struct img_packet *p, uint32_t proc, int fd,
-                       struct cop_error *err)
-{
-        uint32_t files[256];
-        size_t n = 0;
-        int r = 0;
-
-        for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
-                if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-                        continue;
-                size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-                const int *list = (const int *)(const void *)CMSG_DATA(c);
-                for (size_t i = 0; i < count; i++) {
-                        int file = r == 0 ? cop_dump_own_fd(d, proc, list[i], err) : -1;
-                        if (file < 0 && r == 0)
-                                r = file;
-                        if (file >= 0 && n < ELEMENTSOF(files))
-                                files[n++] = (uint32_t)file;
-                        close(list[i]);
-                }
-        }
-        if (r == 0 && m->msg_flags & MSG_CTRUNC)
-                r = cop_not_freezable(d, proc, err, "has too many descriptors in flight (fd %d)", fd);
-        p->files = cop_image_put(d->writer, files, n * sizeof(files[0]));
-        return r;
-}
-
-static void discard_rights(struct msghdr *m)
-{
-        for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
-                if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-                        continue;
-                const int *list = (const int *)(const void *)CMSG_DATA(c);
-                for (size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); i++)
-                        close(list[i]);
-        }
-}
-
-/* A peek joins what came before a message with descriptors to it, however short the peek, a read does not.  The last byte of
- * what a peek gave goes to an address that is not there: the message it belongs to is left out, with its descriptors. */
-static ssize_t peek_before_rights(int fd, size_t at, char *buf, size_t got)
-{
-        struct iovec iov[] = {{.iov_base = buf, .iov_len = got - 1}, {.iov_base = NULL, .iov_len = 1}};
-        struct msghdr m = {.msg_iov = iov, .msg_iovlen = ELEMENTSOF(iov)};
-        int off = (int)at;
-
-        if (setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &off, sizeof(off)) < 0)
-                return -errno;
-        ssize_t before = recvmsg(fd, &m, MSG_PEEK | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-        if (before <= 0) /* for the peek of the message itself */
-                (void)setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &off, sizeof(off));
-        return before;
-}
-
-/* Peeks the receive queue message by message.  For streams a message is what one peek gives. */
-static int dump_queue(struct cop_dump *d, const struct cop_dump_file *known, int fd, bool stream,
-                      struct img_packet **ret, size_t *ret_n, struct cop_error *err)
-{
-        size_t size = 1UL << 18, n = 0, total = 0;
-        _cleanup_free_ char *buf = malloc(size);
-        struct img_packet *list = NULL;
-        int off = 0, none = -1, old = -1, r = 0;
-        socklen_t length = sizeof(old);
-
-        if (!buf)
-                return cop_error_errno(err, ENOMEM, "reading a socket's queue");
-        (void)getsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &old, &length);
-        bool steps = setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &off, sizeof(off)) == 0;
-        for (;;) {
-                struct sockaddr_storage address;
-                char control[CMSG_SPACE(256 * sizeof(int))] __attribute__((aligned(8)));
-                struct iovec iov = {.iov_base = buf, .iov_len = size};
-                struct msghdr m = {.msg_name = &address,
-                                   .msg_namelen = sizeof(address),
-                                   .msg_iov = &iov,
-                                   .msg_iovlen = 1,
-                                   .msg_control = control,
-                                   .msg_controllen = sizeof(control)};
-                ssize_t got = recvmsg(fd, &m, MSG_PEEK | MSG_DONTWAIT | MSG_TRUNC * !stream | MSG_CMSG_CLOEXEC);
-                struct img_packet p = {0};
-                if (got < 0 || (got == 0 && stream) || (got == 0 && n > 0 && !steps))
-                        break;
-                if (stream && steps && m.msg_controllen > 0 && got > 1) {
-                        discard_rights(&m);
-                        ssize_t before = peek_before_rights(fd, total, buf, (size_t)got);
-                        m.msg_controllen = before > 0 ? 0 : sizeof(control);
-                        got = before > 0 ? before : recvmsg(fd, &m, MSG_PEEK | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-                        if (got <= 0)
-                                break;
-                }
-                if ((size_t)got > size || total + (size_t)got > QUEUE_MAX) {
-                        r = cop_not_freezable(d, known->proc, err, "has a too large message queued (fd %d)", known->fd);
-                        break;
-                }
-                p.data = cop_image_put(d->writer, buf, (size_t)got);
-                if (!stream && m.msg_namelen > sizeof(sa_family_t))
-                        p.address = cop_image_put(d->writer, &address, m.msg_namelen);
-                r = dump_rights(d, &m, &p, known->proc, known->fd, err);
-                struct img_packet *bigger = r < 0 ? NULL : reallocarray(list, n + 1, sizeof(*bigger));
-                if (!bigger)
-                        break;
-                list = bigger;
-                list[n++] = p;
-                total += (size_t)got;
-                if (!steps || got == 0)
-                        break; /* one peek is all there is to have; an empty datagram would come for ever */
-        }
-        if (steps)
-                (void)setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, old >= 0 ? &old : &none, sizeof(none));
-        if (r < 0) {
-                free(list);
-                return r;
-        }
-        *ret = list;
-        *ret_n = n;
-        return 0;
-}
-
-static void put_queue(struct cop_dump *d, struct img_file *f, const struct img_packet *list, size_t n)
-{
-        f->first_packet = cop_image_count(d->writer, IMG_PACKETS);
-        f->packets = (uint32_t)n;
-        for (size_t i = 0; i < n; i++)
-                cop_image_add(d->writer, IMG_PACKETS, &list[i]);
-}
-
-static int dump_receive_queue(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, int fd, bool stream,
-                              struct cop_error *err)
-{
-        struct img_packet *list = NULL;
-        size_t n = 0;
-        int r = dump_queue(d, known, fd, stream, &list, &n, err);
-
-        if (r == 0)
-                put_queue(d, f, list, n);
-        free(list);
-        return r;
-}
-
 /* TCP cannot always step with SO_PEEK_OFF: peek all that FIONREAD tells in one go. */
 static int dump_tcp_queue(struct cop_dump *d, struct img_file *f, int fd, struct cop_error *err)
 {
@@ -432,7 +291,7 @@ static int dump_tcp_queue(struct cop_dump *d, struct img_file *f, int fd, struct
         ssize_t n = recv(fd, buf, (size_t)queued, MSG_PEEK | MSG_DONTWAIT);
         if (n > 0) {
                 struct img_packet p = {.data = cop_image_put(d->writer, buf, (size_t)n)};
-                put_queue(d, f, &p, 1);
+                cop_dump_put_queue(d, f, &p, 1);
         }
         return 0;
 }
@@ -464,7 +323,7 @@ static int dump_unix(struct cop_dump *d, struct cop_dump_file *known, struct img
                                                                                       << 32;
                 }
         }
-        return listening ? 0 : dump_receive_queue(d, known, f, fd, f->arg[IMG_SOCK_TYPE] == SOCK_STREAM, err);
+        return listening ? 0 : cop_dump_queue(d, known, f, fd, err);
 }
 
 static void add_peer_name(struct cop_dump *d, struct img_file *f, int fd)
@@ -528,7 +387,7 @@ static int dump_inet(struct cop_dump *d, struct cop_dump_file *known, struct img
                                          (int)f->arg[IMG_SOCK_PROTOCOL], known->fd);
         add_peer_name(d, f, fd);
         f->arg[IMG_SOCK_STATE] = IMG_SOCK_IDLE;
-        return dump_receive_queue(d, known, f, fd, false, err);
+        return cop_dump_queue(d, known, f, fd, err);
 }
 
 static int get_int(int fd, int name)
@@ -802,7 +661,7 @@ static int dump_pair_queues(struct cop_dump *d, int from, int to, bool fin, uint
         if (missing > 0)
                 list[n++] = (struct img_packet){
                         .data = cop_image_put(d->writer, sent + (sent_n - missing), (size_t)missing)};
-        put_queue(d, file_at(d, index), list, n);
+        cop_dump_put_queue(d, file_at(d, index), list, n);
         return 0;
 }
 

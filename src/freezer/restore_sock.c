@@ -1,7 +1,8 @@
 /* Sockets, rebuilt in the first process; see dump_sock.c for what is known about them.
  *
  * Order: listeners and idle ones (they need nobody); connected pairs, through their listener where it lives on, so that
- * names and ports come out right; closed ones; pending connections; then queued data, shut-down directions and options.
+ * names and ports come out right, and closed ones; options; datagrams that came from others than the peer; datagram sockets'
+ * connections, and those not accepted yet; queued data; shut-down directions.
  */
 #include <fcntl.h>
 #include <linux/socket.h>
@@ -19,15 +20,9 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "freezer/restore.h"
-#include "freezer/sockets.h"
+#include "freezer/restore_sock.h"
 
-static uint64_t state_of(const struct img_file *f)
-{
-        return f->arg[IMG_SOCK_STATE];
-}
-
-static int complain(struct cop_error *err, const struct img_file *f, const char *what)
+int cop_socket_complain(struct cop_error *err, const struct img_file *f, const char *what)
 {
         return cop_error_set(err, errno, COP_ERR_start_failed, "rebuilding a %s socket: %s: %s",
                              f->kind == IMG_FILE_UNIX   ? "unix"
@@ -45,23 +40,27 @@ static int keep(struct cop_restore *r, uint32_t index, int fd)
         return r->objects[index] < 0 ? r->objects[index] : 0;
 }
 
-static int new_socket(const struct img_file *f)
+int cop_socket_new(const struct img_file *f)
 {
         return socket((int)f->arg[IMG_SOCK_FAMILY], (int)f->arg[IMG_SOCK_TYPE] | SOCK_CLOEXEC,
                       (int)f->arg[IMG_SOCK_PROTOCOL]);
 }
 
-static bool named(const struct img_file *f)
-{
-        return f->path.length > sizeof(sa_family_t);
-}
-
-static int get_int(int fd, int name)
+int cop_socket_option(int fd, int name)
 {
         int value = 0;
         socklen_t length = sizeof(value);
 
         return getsockopt(fd, SOL_SOCKET, name, &value, &length) < 0 ? 0 : value;
+}
+
+void cop_socket_set_buffer(int fd, int name, int size)
+{
+        int value = size / 2; /* the kernel doubles what it is told */
+
+        if (setsockopt(fd, SOL_SOCKET, name == SO_SNDBUF ? SO_SNDBUFFORCE : SO_RCVBUFFORCE, &value, sizeof(value)) < 0)
+                (void)setsockopt(fd, SOL_SOCKET, name, &value,
+                                 sizeof(value)); /* an owner without rights: up to the limit */
 }
 
 static void set_option(int fd, const struct img_sockopt *o)
@@ -75,16 +74,11 @@ static bool is_cork(const struct img_sockopt *o)
         return o->level == IPPROTO_TCP && o->name == TCP_CORK;
 }
 
-static const struct sockaddr *address_of(const struct cop_restore *r, const struct img_ref *ref)
-{
-        return cop_image_at(r->image, ref);
-}
-
 /* ---- names ---- */
 
 static int bind_here(struct cop_restore *r, const struct img_file *f, int fd)
 {
-        const struct sockaddr_un *a = (const void *)address_of(r, &f->path);
+        const struct sockaddr_un *a = (const void *)cop_socket_address(r, &f->path);
         bool file = a->sun_path[0] != '\0';
         char path[sizeof(a->sun_path) + 1] = {0};
 
@@ -114,14 +108,14 @@ static int bind_unix(struct cop_restore *r, const struct img_file *f, int fd, co
         const char *root = p ? cop_restore_string(r, &p->root) : "/";
         int status = 0;
 
-        if (!to && !named(f))
+        if (!to && !cop_socket_named(f))
                 return 0;
         if (strcmp(root, "/") == 0) {
                 if (!to)
                         return bind_here(r, f, fd);
                 if (p)
                         (void)!chdir(cop_restore_string(r, &p->cwd));
-                return connect(fd, address_of(r, to), to->length) < 0 ? -errno : 0;
+                return connect(fd, cop_socket_address(r, to), to->length) < 0 ? -errno : 0;
         }
         pid_t pid = fork();
         if (pid == 0) {
@@ -129,7 +123,7 @@ static int bind_unix(struct cop_restore *r, const struct img_file *f, int fd, co
                 if (chroot(root) < 0)
                         _exit(errno);
                 if (to)
-                        _exit(connect(fd, address_of(r, to), to->length) < 0 ? errno : 0);
+                        _exit(connect(fd, cop_socket_address(r, to), to->length) < 0 ? errno : 0);
                 _exit(-bind_here(r, f, fd));
         }
         if (pid < 0 || waitpid(pid, &status, __WALL) < 0)
@@ -146,7 +140,7 @@ static int bind_inet(struct cop_restore *r, const struct img_file *f, int fd)
 {
         int on = 1;
 
-        if (!named(f) || port_of(address_of(r, &f->path)) == 0)
+        if (!cop_socket_named(f) || port_of(cop_socket_address(r, &f->path)) == 0)
                 return 0;
         setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
         const struct img_sockopt *o = cop_image_at(r->image, &f->data);
@@ -155,72 +149,28 @@ static int bind_inet(struct cop_restore *r, const struct img_file *f, int fd)
                     (o[i].level == IPPROTO_IP && (o[i].name == IP_FREEBIND || o[i].name == IP_TRANSPARENT)) ||
                     (o[i].level == IPPROTO_IPV6 && o[i].name == IPV6_V6ONLY))
                         set_option(fd, &o[i]);
-        return bind(fd, address_of(r, &f->path), f->path.length) < 0 ? -errno : 0;
+        return bind(fd, cop_socket_address(r, &f->path), f->path.length) < 0 ? -errno : 0;
 }
 
 static int restore_idle(struct cop_restore *r, uint32_t index, struct cop_error *err)
 {
         const struct img_file *f = RESTORE_FILE(r, index);
-        int fd = new_socket(f), ret;
+        int fd = cop_socket_new(f), ret;
 
         if (keep(r, index, fd) < 0)
-                return complain(err, f, "socket");
+                return cop_socket_complain(err, f, "socket");
         fd = r->objects[index];
         if (f->kind == IMG_FILE_NETLINK)
-                ret = named(f) ? bind(fd, address_of(r, &f->path), f->path.length) : 0;
+                ret = cop_socket_named(f) ? bind(fd, cop_socket_address(r, &f->path), f->path.length) : 0;
         else
                 ret = f->kind == IMG_FILE_UNIX ? bind_unix(r, f, fd, NULL) : bind_inet(r, f, fd);
         if (ret < 0) {
                 errno = ret == -1 ? errno : -ret;
-                return complain(err, f, "binding its address");
+                return cop_socket_complain(err, f, "binding its address");
         }
-        if (state_of(f) == IMG_SOCK_LISTENING && listen(fd, (int)f->arg[IMG_SOCK_BACKLOG]) < 0)
-                return complain(err, f, "listening");
+        if (cop_socket_state(f) == IMG_SOCK_LISTENING && listen(fd, (int)f->arg[IMG_SOCK_BACKLOG]) < 0)
+                return cop_socket_complain(err, f, "listening");
         return 0;
-}
-
-/* ---- queued data ---- */
-
-static int send_packet(struct cop_restore *r, int fd, const struct img_packet *p, bool stream)
-{
-        char control[CMSG_SPACE(256 * sizeof(int))] __attribute__((aligned(8)));
-        struct iovec iov = {.iov_base = (void *)(uintptr_t)cop_image_at(r->image, &p->data), .iov_len = p->data.length};
-        struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
-        const uint32_t *files = cop_image_at(r->image, &p->files);
-        size_t n = MIN_OF(p->files.length / sizeof(*files), 256UL);
-
-        if (n > 0) {
-                m.msg_control = control;
-                m.msg_controllen = CMSG_SPACE(n * sizeof(int));
-                struct cmsghdr *c = CMSG_FIRSTHDR(&m);
-                c->cmsg_level = SOL_SOCKET;
-                c->cmsg_type = SCM_RIGHTS;
-                c->cmsg_len = CMSG_LEN(n * sizeof(int));
-                int *fds = (int *)(void *)CMSG_DATA(c);
-                for (size_t i = 0; i < n; i++)
-                        fds[i] = r->objects[files[i]];
-        }
-        while (iov.iov_len > 0 || !stream) {
-                ssize_t sent = sendmsg(fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
-                if (sent < 0)
-                        return -errno;
-                if (!stream)
-                        break;
-                iov.iov_base = (char *)iov.iov_base + sent;
-                iov.iov_len -= (size_t)sent;
-                m.msg_control = NULL;
-                m.msg_controllen = 0;
-        }
-        return 0;
-}
-
-/* All that was queued for a socket, written by its peer before that is closed. */
-static void send_all(struct cop_restore *r, const struct img_file *f, int fd)
-{
-        for (uint32_t i = 0; i < f->packets; i++)
-                if (send_packet(r, fd, IMG_RECORD(r->image, IMG_PACKETS, img_packet, f->first_packet + i),
-                                f->arg[IMG_SOCK_TYPE] == SOCK_STREAM) < 0)
-                        return;
 }
 
 /* ---- pairs ---- */
@@ -235,8 +185,8 @@ static int connect_datagram(struct cop_restore *r, uint32_t index, struct cop_er
                 to = &RESTORE_FILE(r, f->arg[IMG_SOCK_PEER])->path;
         if (to->length <= sizeof(sa_family_t))
                 return 0;
-        if (connect(r->objects[index], address_of(r, to), to->length) < 0 && f->kind == IMG_FILE_UNIX)
-                return complain(err, f, "connecting");
+        if (connect(r->objects[index], cop_socket_address(r, to), to->length) < 0 && f->kind == IMG_FILE_UNIX)
+                return cop_socket_complain(err, f, "connecting");
         return 0;
 }
 
@@ -246,15 +196,15 @@ static int make_pair(struct cop_restore *r, uint32_t a, uint32_t b, struct cop_e
         int pair[2];
 
         if (socketpair(AF_UNIX, (int)f->arg[IMG_SOCK_TYPE] | SOCK_CLOEXEC, 0, pair) < 0)
-                return complain(err, f, "socketpair");
+                return cop_socket_complain(err, f, "socketpair");
         if (b == IMG_NONE) {
-                send_all(r, f, pair[1]);
+                cop_socket_send_all(r, f, pair[1]);
                 close(pair[1]);
-                return keep(r, a, pair[0]) < 0 ? complain(err, f, "socketpair") : 0;
+                return keep(r, a, pair[0]) < 0 ? cop_socket_complain(err, f, "socketpair") : 0;
         }
         /* First move, then keep: a low number must not be taken twice. */
         if (keep(r, a, pair[0]) < 0 || keep(r, b, pair[1]) < 0)
-                return complain(err, f, "socketpair");
+                return cop_socket_complain(err, f, "socketpair");
         return 0;
 }
 
@@ -263,22 +213,22 @@ static int connect_through(struct cop_restore *r, uint32_t client, uint32_t serv
                            const struct img_ref *to, struct cop_error *err)
 {
         const struct img_file *c = RESTORE_FILE(r, client);
-        int fd = new_socket(c), flags, ret;
+        int fd = cop_socket_new(c), flags, ret;
 
         if (keep(r, client, fd) < 0)
-                return complain(err, c, "socket");
+                return cop_socket_complain(err, c, "socket");
         fd = r->objects[client];
         ret = c->kind == IMG_FILE_UNIX ? bind_unix(r, c, fd, NULL) : bind_inet(r, c, fd);
         if (ret < 0) {
                 errno = -ret;
-                return complain(err, c, "binding its address");
+                return cop_socket_complain(err, c, "binding its address");
         }
-        ret = c->kind == IMG_FILE_UNIX                         ? bind_unix(r, c, fd, to)
-              : connect(fd, address_of(r, to), to->length) < 0 ? -errno
-                                                               : 0;
+        ret = c->kind == IMG_FILE_UNIX                                 ? bind_unix(r, c, fd, to)
+              : connect(fd, cop_socket_address(r, to), to->length) < 0 ? -errno
+                                                                       : 0;
         if (ret < 0) {
                 errno = -ret;
-                return complain(err, c, "connecting to the listener");
+                return cop_socket_complain(err, c, "connecting to the listener");
         }
         if (server == IMG_NONE)
                 return 0;
@@ -290,7 +240,7 @@ static int connect_through(struct cop_restore *r, uint32_t client, uint32_t serv
         if (flags & O_NONBLOCK)
                 fcntl(listener, F_SETFL, flags);
         errno = saved;
-        return keep(r, server, accepted) < 0 ? complain(err, c, "accepting") : 0;
+        return keep(r, server, accepted) < 0 ? cop_socket_complain(err, c, "accepting") : 0;
 }
 
 static int pair_inet(struct cop_restore *r, uint32_t a, uint32_t b, struct cop_error *err)
@@ -303,11 +253,11 @@ static int pair_inet(struct cop_restore *r, uint32_t a, uint32_t b, struct cop_e
         if (lb < r->image->count[IMG_FILES])
                 return connect_through(r, a, b, r->objects[lb], &fb->path, err);
         /* The listener is gone: one for a moment. */
-        _cleanup_close_ int listener = new_socket(fb);
+        _cleanup_close_ int listener = cop_socket_new(fb);
         int ret = listener < 0 ? -errno : bind_inet(r, fb, listener);
         if (ret < 0 || listen(listener, 1) < 0) {
                 errno = ret < 0 ? -ret : errno;
-                return complain(err, fb, "a listener for its peer");
+                return cop_socket_complain(err, fb, "a listener for its peer");
         }
         return connect_through(r, a, b, listener, &fb->path, err);
 }
@@ -339,17 +289,17 @@ static int restore_closed(struct cop_restore *r, uint32_t index, struct cop_erro
                 return make_pair(r, index, IMG_NONE, err);
         if (f->arg[IMG_SOCK_FAMILY] == AF_INET6)
                 to.in6 = (struct sockaddr_in6){.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
-        _cleanup_close_ int listener = new_socket(f);
+        _cleanup_close_ int listener = cop_socket_new(f);
         _cleanup_close_ int peer = -EBADF;
         if (listener < 0 ||
             bind(listener, &to.any, f->arg[IMG_SOCK_FAMILY] == AF_INET6 ? sizeof(to.in6) : sizeof(to.in)) < 0 ||
             listen(listener, 1) < 0 || getsockname(listener, &to.any, &length) < 0 ||
-            keep(r, index, new_socket(f)) < 0 || connect(r->objects[index], &to.any, length) < 0)
-                return complain(err, f, "a closed connection");
+            keep(r, index, cop_socket_new(f)) < 0 || connect(r->objects[index], &to.any, length) < 0)
+                return cop_socket_complain(err, f, "a closed connection");
         peer = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
         if (peer < 0)
-                return complain(err, f, "a closed connection");
-        send_all(r, f, peer);
+                return cop_socket_complain(err, f, "a closed connection");
+        cop_socket_send_all(r, f, peer);
         return 0;
 }
 
@@ -358,7 +308,7 @@ static int restore_connection(struct cop_restore *r, uint32_t index, struct cop_
         const struct img_file *f = RESTORE_FILE(r, index);
         uint32_t peer = (uint32_t)f->arg[IMG_SOCK_PEER];
 
-        if (state_of(f) == IMG_SOCK_CLOSED || peer >= r->image->count[IMG_FILES])
+        if (cop_socket_state(f) == IMG_SOCK_CLOSED || peer >= r->image->count[IMG_FILES])
                 return restore_closed(r, index, err);
         return f->kind == IMG_FILE_UNIX ? pair_unix(r, index, peer, err) : pair_inet(r, index, peer, err);
 }
@@ -375,16 +325,6 @@ static int restore_pending(struct cop_restore *r, uint32_t index, struct cop_err
 
 /* ---- queues and the rest ---- */
 
-/* Sets a buffer's size as getsockopt gives it: the kernel doubles what it is told. */
-static void set_buffer(int fd, int name, int size)
-{
-        int value = size / 2;
-
-        if (setsockopt(fd, SOL_SOCKET, name == SO_SNDBUF ? SO_SNDBUFFORCE : SO_RCVBUFFORCE, &value, sizeof(value)) < 0)
-                (void)setsockopt(fd, SOL_SOCKET, name, &value,
-                                 sizeof(value)); /* an owner without rights: up to the limit */
-}
-
 static void set_options(struct cop_restore *r, const struct img_file *f, int fd)
 {
         const struct img_sockopt *o = cop_image_at(r->image, &f->data);
@@ -397,52 +337,14 @@ static void set_options(struct cop_restore *r, const struct img_file *f, int fd)
                         locked = value;
                 else if (o[i].level == SOL_SOCKET && (o[i].name == SO_SNDBUF || o[i].name == SO_RCVBUF)) {
                         int bit = o[i].name == SO_SNDBUF ? SOCK_SNDBUF_LOCK : SOCK_RCVBUF_LOCK;
-                        int now = get_int(fd, o[i].name);
+                        int now = cop_socket_option(fd, o[i].name);
                         /* Setting it would end TCP's own tuning. */
                         if (now != value &&
                             (f->arg[IMG_SOCK_TYPE] != SOCK_STREAM || f->kind == IMG_FILE_UNIX || locked & bit))
-                                set_buffer(fd, o[i].name, value);
+                                cop_socket_set_buffer(fd, o[i].name, value);
                 } else if (!is_cork(&o[i]))
                         set_option(fd, &o[i]);
         }
-}
-
-/* Who writes what this socket is to read: its peer, or a stranger for datagrams that came by name. */
-static int restore_queue(struct cop_restore *r, uint32_t index, struct cop_error *err)
-{
-        const struct img_file *f = RESTORE_FILE(r, index);
-        bool stream = f->arg[IMG_SOCK_TYPE] == SOCK_STREAM, datagram = f->arg[IMG_SOCK_TYPE] == SOCK_DGRAM;
-        uint32_t peer = (uint32_t)f->arg[IMG_SOCK_PEER];
-        _cleanup_close_ int stranger = -EBADF;
-        int from = peer < r->image->count[IMG_FILES] ? r->objects[peer] : -1, ret = 0;
-
-        if (f->packets == 0)
-                return 0;
-        if (datagram && (from < 0 || named(f))) {
-                stranger = from = new_socket(f);
-                if (from < 0 || !named(f) || connect(from, address_of(r, &f->path), f->path.length) < 0)
-                        return 0; /* datagrams may get lost */
-        }
-        size_t total = 0;
-        for (uint32_t i = 0; i < f->packets; i++)
-                total += IMG_RECORD(r->image, IMG_PACKETS, img_packet, f->first_packet + i)->data.length;
-        if (from < 0)
-                return 0; /* closed: was written before its peer was closed */
-        int size = get_int(from, SO_SNDBUF), locked = get_int(from, SO_BUF_LOCK);
-        bool room = f->kind == IMG_FILE_INET && stream && total > 16384;
-        if (room) /* it was in two queues; now the sender's alone must take it */
-                set_buffer(from, SO_SNDBUF, total > INT32_MAX / 8 ? INT32_MAX / 2 : (int)total * 4);
-        for (uint32_t i = 0; i < f->packets && ret == 0; i++)
-                ret = send_packet(r, from, IMG_RECORD(r->image, IMG_PACKETS, img_packet, f->first_packet + i), stream);
-        if (room && locked & SOCK_SNDBUF_LOCK)
-                set_buffer(from, SO_SNDBUF, size);
-        if (room)
-                (void)setsockopt(from, SOL_SOCKET, SO_BUF_LOCK, &locked, sizeof(locked));
-        if (ret < 0 && !datagram) {
-                errno = -ret;
-                return complain(err, f, "filling its queue");
-        }
-        return 0;
 }
 
 /* TCP that receives no more and has sent its end answers late segments with a reset: what was queued must have come. */
@@ -462,10 +364,11 @@ static void finish_socket(struct cop_restore *r, uint32_t index)
         const struct img_file *f = RESTORE_FILE(r, index);
         int fd = r->objects[index];
 
-        const struct sockaddr_un *a = (const void *)address_of(r, &f->path);
-        bool single = state_of(f) == IMG_SOCK_IDLE || state_of(f) == IMG_SOCK_LISTENING;
+        const struct sockaddr_un *a = (const void *)cop_socket_address(r, &f->path);
+        bool single = cop_socket_state(f) == IMG_SOCK_IDLE || cop_socket_state(f) == IMG_SOCK_LISTENING;
 
-        if (f->kind == IMG_FILE_UNIX && single && named(f) && a->sun_path[0] == '/' && f->arg[IMG_SOCK_MODE] == 0)
+        if (f->kind == IMG_FILE_UNIX && single && cop_socket_named(f) && a->sun_path[0] == '/' &&
+            f->arg[IMG_SOCK_MODE] == 0)
                 unlink(a->sun_path);
         const struct img_sockopt *o = cop_image_at(r->image, &f->data);
         for (size_t i = 0; i < f->data.length / sizeof(*o); i++)
@@ -480,35 +383,61 @@ static void finish_socket(struct cop_restore *r, uint32_t index)
         (void)fcntl(fd, F_SETFL, (int)f->flags & O_NONBLOCK);
 }
 
+/* In this order, each for all sockets; see the top. */
+enum {
+        PASS_IDLE,
+        PASS_CONNECTED,
+        PASS_OPTIONS,
+        PASS_STRANGERS,
+        PASS_DATAGRAMS,
+        PASS_PENDING,
+        PASS_LATE_OPTIONS,
+        PASS_QUEUES,
+        PASS_FINISH,
+        PASSES
+};
+
+static int restore_single(struct cop_restore *r, uint32_t i, struct cop_error *err)
+{
+        const struct img_file *f = RESTORE_FILE(r, i);
+        uint32_t peer = (uint32_t)f->arg[IMG_SOCK_PEER];
+        bool pair = f->kind == IMG_FILE_UNIX && f->arg[IMG_SOCK_TYPE] == SOCK_DGRAM && !cop_socket_named(f) &&
+                    peer < r->image->count[IMG_FILES] && !cop_socket_named(RESTORE_FILE(r, peer)) &&
+                    RESTORE_FILE(r, peer)->arg[IMG_SOCK_PEER] == i;
+
+        return pair ? make_pair(r, i, peer, err) : restore_idle(r, i, err);
+}
+
 static int pass(struct cop_restore *r, int which, uint32_t i, struct cop_error *err)
 {
         const struct img_file *f = RESTORE_FILE(r, i);
+        bool single = cop_socket_state(f) == IMG_SOCK_IDLE || cop_socket_state(f) == IMG_SOCK_LISTENING;
+        bool pending = cop_socket_state(f) == IMG_SOCK_PENDING;
+        bool datagram = f->arg[IMG_SOCK_TYPE] == SOCK_DGRAM && f->kind != IMG_FILE_NETLINK;
 
         if (f->kind != IMG_FILE_UNIX && f->kind != IMG_FILE_INET && f->kind != IMG_FILE_NETLINK)
                 return 0;
-        bool single = state_of(f) == IMG_SOCK_IDLE || state_of(f) == IMG_SOCK_LISTENING;
-        uint32_t peer = (uint32_t)f->arg[IMG_SOCK_PEER];
         switch (which) {
-        case 0: {
-                bool pair = f->kind == IMG_FILE_UNIX && f->arg[IMG_SOCK_TYPE] == SOCK_DGRAM && !named(f) &&
-                            peer < r->image->count[IMG_FILES] && !named(RESTORE_FILE(r, peer)) &&
-                            RESTORE_FILE(r, peer)->arg[IMG_SOCK_PEER] == i;
-                if (!single || r->objects[i] >= 0)
-                        return 0;
-                return pair ? make_pair(r, i, peer, err) : restore_idle(r, i, err);
-        }
-        case 1:
-                return single || state_of(f) == IMG_SOCK_PENDING || r->objects[i] >= 0 ? 0
-                                                                                       : restore_connection(r, i, err);
-        case 2:
-                if (f->arg[IMG_SOCK_TYPE] == SOCK_DGRAM && f->kind != IMG_FILE_NETLINK)
-                        return connect_datagram(r, i, err);
-                return state_of(f) == IMG_SOCK_PENDING ? restore_pending(r, i, err) : 0;
-        case 3:
-                set_options(r, f, r->objects[i]);
+        case PASS_IDLE:
+                return single && r->objects[i] < 0 ? restore_single(r, i, err) : 0;
+        case PASS_CONNECTED:
+                return single || pending || r->objects[i] >= 0 ? 0 : restore_connection(r, i, err);
+        case PASS_OPTIONS:
+                if (!pending)
+                        set_options(r, f, r->objects[i]);
                 return 0;
-        case 4:
-                return restore_queue(r, i, err);
+        case PASS_STRANGERS:
+                return cop_socket_queue_first(r, i) ? cop_socket_restore_queue(r, i, err) : 0;
+        case PASS_DATAGRAMS:
+                return datagram ? connect_datagram(r, i, err) : 0;
+        case PASS_PENDING:
+                return pending ? restore_pending(r, i, err) : 0;
+        case PASS_LATE_OPTIONS:
+                if (pending)
+                        set_options(r, f, r->objects[i]);
+                return 0;
+        case PASS_QUEUES:
+                return cop_socket_queue_first(r, i) ? 0 : cop_socket_restore_queue(r, i, err);
         default:
                 finish_socket(r, i);
                 return 0;
@@ -517,7 +446,7 @@ static int pass(struct cop_restore *r, int which, uint32_t i, struct cop_error *
 
 int cop_restore_sockets(struct cop_restore *r, struct cop_error *err)
 {
-        for (int which = 0; which < 6; which++)
+        for (int which = 0; which < PASSES; which++)
                 for (uint32_t i = 0; i < r->image->count[IMG_FILES]; i++) {
                         int ret = pass(r, which, i, err);
                         if (ret < 0)

@@ -1,0 +1,255 @@
+/* What is queued in sockets, read with MSG_PEEK message by message.
+ *
+ * Steps.  SO_PEEK_OFF makes a peek begin where the last one ended.  For streams a message is what one peek gives: a peek joins
+ * what came before a message with descriptors to it, a read does not, so that must be undone.
+ *
+ * Empty datagrams.  A peek with an offset gives an empty datagram once and leaves it out ever after, also in the next freeze of a
+ * tree that runs on.  That one has the queue as it was then in its parent image: what is missing is filled in from there.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "freezer/dump.h"
+#include "freezer/sockets.h"
+
+#define QUEUE_MAX (64UL << 20)
+#define FILES_MAX 256
+
+struct queue {
+        struct img_packet *list; /* owned */
+        size_t n;
+};
+
+static int queue_add(struct queue *q, const struct img_packet *p)
+{
+        struct img_packet *bigger = reallocarray(q->list, q->n + 1, sizeof(*bigger));
+
+        if (!bigger)
+                return -ENOMEM;
+        q->list = bigger;
+        q->list[q->n++] = *p;
+        return 0;
+}
+
+/* ---- descriptors in flight ---- */
+
+static const struct cmsghdr *find_rights(struct msghdr *m)
+{
+        for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c))
+                if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
+                        return c;
+        return NULL;
+}
+
+/* They are files of the image like any other. */
+static int dump_rights(struct cop_dump *d, struct msghdr *m, struct img_packet *p, const struct cop_dump_file *known,
+                       struct cop_error *err)
+{
+        const struct cmsghdr *c = find_rights(m);
+        size_t n = c ? (c->cmsg_len - CMSG_LEN(0)) / sizeof(int) : 0;
+        const int *list = c ? (const int *)(const void *)CMSG_DATA(c) : NULL;
+        uint32_t files[FILES_MAX];
+        int r = 0;
+
+        for (size_t i = 0; i < n; i++) {
+                int file = r == 0 ? cop_dump_own_fd(d, known->proc, list[i], err) : -1;
+                if (r == 0 && file < 0)
+                        r = file;
+                if (file >= 0 && i < FILES_MAX)
+                        files[i] = (uint32_t)file;
+                close(list[i]);
+        }
+        if (r == 0 && (m->msg_flags & MSG_CTRUNC || n > FILES_MAX))
+                r = cop_not_freezable(d, known->proc, err, "has too many descriptors in flight (fd %d)", known->fd);
+        if (r == 0)
+                p->files = cop_image_put(d->writer, files, n * sizeof(files[0]));
+        return r;
+}
+
+static void discard_rights(struct msghdr *m)
+{
+        const struct cmsghdr *c = find_rights(m);
+
+        for (size_t i = 0; c && i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); i++)
+                close(((const int *)(const void *)CMSG_DATA(c))[i]);
+}
+
+/* The last byte of what a peek gave goes to an address that is not there: the message it belongs to is left out, with its
+ * descriptors. */
+static ssize_t peek_before_rights(int fd, size_t at, char *buf, size_t got)
+{
+        struct iovec iov[] = {{.iov_base = buf, .iov_len = got - 1}, {.iov_base = NULL, .iov_len = 1}};
+        struct msghdr m = {.msg_iov = iov, .msg_iovlen = ELEMENTSOF(iov)};
+        int off = (int)at;
+
+        if (setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &off, sizeof(off)) < 0)
+                return -errno;
+        ssize_t before = recvmsg(fd, &m, MSG_PEEK | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+        if (before <= 0) /* for the peek of the message itself */
+                (void)setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &off, sizeof(off));
+        return before;
+}
+
+/* ---- empty datagrams ---- */
+
+static const struct img_file *find_in_parent(const struct cop_dump *d, const struct img_file *f)
+{
+        const struct cop_image *im = d->parent;
+        struct timespec now, up;
+
+        clock_gettime(CLOCK_REALTIME, &now);
+        clock_gettime(CLOCK_BOOTTIME, &up);
+        /* Inode numbers of sockets begin anew with each boot. */
+        if (!im || im->header->created / 1000000 <= (uint64_t)(now.tv_sec - up.tv_sec))
+                return NULL;
+        for (uint32_t i = 0; i < im->count[IMG_FILES]; i++) {
+                const struct img_file *g = IMG_RECORD(im, IMG_FILES, img_file, i);
+                if (g->kind == f->kind && g->ino == f->ino && g->dev == f->dev &&
+                    g->arg[IMG_SOCK_TYPE] == f->arg[IMG_SOCK_TYPE])
+                        return g;
+        }
+        return NULL;
+}
+
+static bool same_blob(struct cop_dump *d, const struct img_ref *ours, const struct img_ref *parents)
+{
+        const char *heap = cop_image_record(d->writer, IMG_HEAP, 0);
+
+        return ours->length == parents->length &&
+               (ours->length == 0 || memcmp(heap + ours->offset, cop_image_at(d->parent, parents), ours->length) == 0);
+}
+
+/* Whether what is not empty of the parent's queue from `first` on begins what is queued now. */
+static bool begins(struct cop_dump *d, const struct queue *q, const struct img_packet *old, size_t first, size_t n)
+{
+        size_t at = 0;
+
+        for (size_t i = first; i < n; i++) {
+                if (old[i].data.length == 0)
+                        continue;
+                if (at == q->n || !same_blob(d, &q->list[at].data, &old[i].data) ||
+                    !same_blob(d, &q->list[at].address, &old[i].address))
+                        return false;
+                at++;
+        }
+        return true;
+}
+
+/* `empty_first`: the first datagram of the queue is empty. */
+static int add_empty(struct cop_dump *d, const struct img_file *f, struct queue *q, bool empty_first)
+{
+        const struct img_file *g = find_in_parent(d, f);
+        const struct img_packet *old = g ? IMG_RECORD(d->parent, IMG_PACKETS, img_packet, g->first_packet) : NULL;
+        size_t n = g ? g->packets : 0, first = 0, at = 0;
+        struct queue both = {0};
+        int r = 0;
+
+        while (first < n && ((old[first].data.length == 0) != empty_first || !begins(d, q, old, first, n)))
+                first++;
+        for (size_t i = first; i < n && r == 0; i++) {
+                struct img_packet p = {0};
+                if (old[i].data.length == 0)
+                        p.address = cop_image_put(d->writer, cop_image_at(d->parent, &old[i].address),
+                                                  old[i].address.length);
+                else
+                        p = q->list[at++];
+                r = queue_add(&both, &p);
+        }
+        for (; at < q->n && r == 0; at++)
+                r = queue_add(&both, &q->list[at]);
+        if (r < 0) {
+                free(both.list);
+                return r;
+        }
+        free(q->list);
+        *q = both;
+        return 0;
+}
+
+/* ---- all of it ---- */
+
+static int peek_queue(struct cop_dump *d, const struct cop_dump_file *known, int fd, int type, bool steps,
+                      struct queue *q, struct cop_error *err)
+{
+        size_t size = 1UL << 18, total = 0;
+        _cleanup_free_ char *buf = malloc(size);
+        bool stream = type == SOCK_STREAM;
+
+        if (!buf)
+                return cop_error_errno(err, ENOMEM, "reading a socket's queue");
+        for (;;) {
+                struct sockaddr_storage address;
+                char control[CMSG_SPACE(FILES_MAX * sizeof(int))] __attribute__((aligned(8)));
+                struct iovec iov = {.iov_base = buf, .iov_len = size};
+                struct msghdr m = {.msg_name = &address,
+                                   .msg_namelen = sizeof(address),
+                                   .msg_iov = &iov,
+                                   .msg_iovlen = 1,
+                                   .msg_control = control,
+                                   .msg_controllen = sizeof(control)};
+                ssize_t got = recvmsg(fd, &m, MSG_PEEK | MSG_DONTWAIT | MSG_TRUNC * !stream | MSG_CMSG_CLOEXEC);
+                struct img_packet p = {0};
+                if (got < 0 || (got == 0 && stream))
+                        return 0;
+                if (stream && steps && find_rights(&m) && got > 1) {
+                        discard_rights(&m);
+                        ssize_t before = peek_before_rights(fd, total, buf, (size_t)got);
+                        m.msg_controllen = before > 0 ? 0 : sizeof(control);
+                        got = before > 0 ? before : recvmsg(fd, &m, MSG_PEEK | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+                        if (got <= 0)
+                                return 0;
+                }
+                if ((size_t)got > size || total + (size_t)got > QUEUE_MAX) {
+                        discard_rights(&m);
+                        return cop_not_freezable(d, known->proc, err, "has a too large message queued (fd %d)",
+                                                 known->fd);
+                }
+                p.data = cop_image_put(d->writer, buf, (size_t)got);
+                if (!stream && m.msg_namelen > sizeof(sa_family_t))
+                        p.address = cop_image_put(d->writer, &address, m.msg_namelen);
+                int r = dump_rights(d, &m, &p, known, err);
+                if (r < 0)
+                        return r;
+                if (queue_add(q, &p) < 0)
+                        return cop_error_errno(err, ENOMEM, "reading a socket's queue");
+                total += (size_t)got;
+                /* One peek is all there is to have; and all but datagram sockets give 0 bytes for ever at their end. */
+                if (!steps || (got == 0 && type != SOCK_DGRAM))
+                        return 0;
+        }
+}
+
+void cop_dump_put_queue(struct cop_dump *d, struct img_file *f, const struct img_packet *list, size_t n)
+{
+        f->first_packet = cop_image_count(d->writer, IMG_PACKETS);
+        f->packets = (uint32_t)n;
+        for (size_t i = 0; i < n; i++)
+                cop_image_add(d->writer, IMG_PACKETS, &list[i]);
+}
+
+int cop_dump_queue(struct cop_dump *d, const struct cop_dump_file *known, struct img_file *f, int fd,
+                   struct cop_error *err)
+{
+        int type = (int)f->arg[IMG_SOCK_TYPE], off = 0, none = -1, old = -1;
+        socklen_t length = sizeof(old);
+        struct queue q = {0};
+        char byte;
+
+        (void)getsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &old, &length);
+        (void)setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &none, sizeof(none));
+        bool empty_first = type == SOCK_DGRAM && recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT | MSG_TRUNC) == 0;
+        bool steps = setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &off, sizeof(off)) == 0;
+        int r = peek_queue(d, known, fd, type, steps, &q, err);
+        (void)setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &old, sizeof(old));
+        if (r == 0 && type == SOCK_DGRAM && add_empty(d, f, &q, empty_first) < 0)
+                r = cop_error_errno(err, ENOMEM, "reading a socket's queue");
+        if (r == 0)
+                cop_dump_put_queue(d, f, q.list, q.n);
+        free(q.list);
+        return r;
+}

@@ -1,0 +1,302 @@
+/* What is queued in sockets, written again by who wrote it: a peer, or for datagrams the socket of the tree that has the sender's
+ * address; for a sender that is gone a socket that takes its address for a moment, if it can be had.
+ *
+ * A datagram socket that is connected takes messages from its peer only; what had come from others before is queued before it is
+ * connected again.
+ */
+#include <fcntl.h>
+#include <linux/socket.h>
+#include <netinet/in.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "freezer/restore_sock.h"
+
+#define FILES_MAX 256UL
+
+/* Where a datagram goes: to the peer (length 0) or a name. */
+struct destination {
+        struct sockaddr_storage address;
+        socklen_t length;
+};
+
+/* A stream may take it in pieces. */
+static int send_packet(struct cop_restore *r, int fd, const struct img_packet *p, bool stream,
+                       const struct destination *to)
+{
+        char control[CMSG_SPACE(FILES_MAX * sizeof(int))] __attribute__((aligned(8)));
+        struct iovec iov = {.iov_base = (void *)(uintptr_t)cop_image_at(r->image, &p->data), .iov_len = p->data.length};
+        struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
+        const uint32_t *files = cop_image_at(r->image, &p->files);
+        size_t n = MIN_OF(p->files.length / sizeof(*files), FILES_MAX);
+
+        if (to && to->length) {
+                m.msg_name = (void *)(uintptr_t)&to->address;
+                m.msg_namelen = to->length;
+        }
+        if (n > 0) {
+                m.msg_control = control;
+                m.msg_controllen = CMSG_SPACE(n * sizeof(int));
+                struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+                c->cmsg_level = SOL_SOCKET;
+                c->cmsg_type = SCM_RIGHTS;
+                c->cmsg_len = CMSG_LEN(n * sizeof(int));
+                int *fds = (int *)(void *)CMSG_DATA(c);
+                for (size_t i = 0; i < n; i++)
+                        fds[i] = r->objects[files[i]];
+        }
+        while (iov.iov_len > 0 || !stream) {
+                ssize_t sent = sendmsg(fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+                if (sent < 0)
+                        return -errno;
+                if (!stream)
+                        break;
+                iov.iov_base = (char *)iov.iov_base + sent;
+                iov.iov_len -= (size_t)sent;
+                m.msg_control = NULL;
+                m.msg_controllen = 0;
+        }
+        return 0;
+}
+
+static const struct img_packet *packet_of(const struct cop_restore *r, const struct img_file *f, uint32_t i)
+{
+        return IMG_RECORD(r->image, IMG_PACKETS, img_packet, f->first_packet + i);
+}
+
+void cop_socket_send_all(struct cop_restore *r, const struct img_file *f, int fd)
+{
+        for (uint32_t i = 0; i < f->packets; i++)
+                if (send_packet(r, fd, packet_of(r, f, i), f->arg[IMG_SOCK_TYPE] == SOCK_STREAM, NULL) < 0)
+                        return;
+}
+
+/* ---- senders ---- */
+
+/* The IPv4 address and port of either family as IPv6 has them; false for anything else. */
+static bool as_ipv6(const struct cop_restore *r, const struct img_ref *ref, struct sockaddr_in6 *ret)
+{
+        union {
+                struct sockaddr any;
+                struct sockaddr_in in;
+                struct sockaddr_in6 in6;
+        } a = {0};
+
+        memcpy(&a, cop_socket_address(r, ref), MIN_OF(ref->length, (uint32_t)sizeof(a)));
+        if (a.any.sa_family == AF_INET6 && ref->length >= sizeof(a.in6)) {
+                *ret = a.in6;
+                return true;
+        }
+        if (a.any.sa_family != AF_INET || ref->length < sizeof(a.in))
+                return false;
+        *ret = (struct sockaddr_in6){.sin6_family = AF_INET6, .sin6_port = a.in.sin_port};
+        if (a.in.sin_addr.s_addr != INADDR_ANY) {
+                ret->sin6_addr.s6_addr[10] = ret->sin6_addr.s6_addr[11] = 0xff;
+                memcpy(&ret->sin6_addr.s6_addr[12], &a.in.sin_addr, 4);
+        }
+        return true;
+}
+
+/* Whether a socket with this name can have sent from that address. */
+static bool sends_from(const struct cop_restore *r, const struct img_ref *name, const struct img_ref *address)
+{
+        struct sockaddr_in6 own, from;
+
+        if (name->length == address->length &&
+            memcmp(cop_socket_address(r, name), cop_socket_address(r, address), name->length) == 0)
+                return true;
+        return as_ipv6(r, name, &own) && as_ipv6(r, address, &from) && own.sin6_port == from.sin6_port &&
+               (IN6_IS_ADDR_UNSPECIFIED(&own.sin6_addr) ||
+                memcmp(&own.sin6_addr, &from.sin6_addr, sizeof(own.sin6_addr)) == 0);
+}
+
+/* The socket of the tree that a datagram came from, or IMG_NONE. */
+static uint32_t find_sender(const struct cop_restore *r, uint32_t index, const struct img_packet *p)
+{
+        const struct img_file *f = RESTORE_FILE(r, index);
+        uint32_t n = r->image->count[IMG_FILES], peer = (uint32_t)f->arg[IMG_SOCK_PEER];
+
+        if (p->address.length <= sizeof(sa_family_t)) /* who has no name can only be known as the peer */
+                return peer < n && !cop_socket_named(RESTORE_FILE(r, peer)) ? peer : IMG_NONE;
+        for (uint32_t i = 0; i < n; i++) {
+                const struct img_file *g = RESTORE_FILE(r, i);
+                if (g->kind == f->kind && g->arg[IMG_SOCK_TYPE] == SOCK_DGRAM && cop_socket_named(g) &&
+                    sends_from(r, &g->path, &p->address))
+                        return i;
+        }
+        return IMG_NONE;
+}
+
+/* A socket that stands for senders which are gone; the last one is kept for what comes next. */
+struct stranger {
+        int fd;
+        const struct img_packet *of;
+        char unlink[sizeof(((struct sockaddr_un *)0)->sun_path) + 1]; /* a file of its name, to be removed */
+};
+
+static void stranger_done(struct stranger *s)
+{
+        cop_close(s->fd);
+        if (s->unlink[0])
+                unlink(s->unlink);
+        *s = (struct stranger){.fd = -EBADF};
+}
+
+static int get_stranger(struct cop_restore *r, const struct img_file *f, const struct img_packet *p, struct stranger *s)
+{
+        const struct sockaddr *a = cop_socket_address(r, &p->address);
+        int on = 1;
+
+        if (s->fd >= 0 && s->of->address.length == p->address.length &&
+            memcmp(cop_socket_address(r, &s->of->address), a, p->address.length) == 0)
+                return s->fd;
+        stranger_done(s);
+        s->of = p;
+        s->fd = cop_socket_new(f);
+        if (s->fd < 0)
+                return -errno;
+        cop_socket_set_buffer(s->fd, SO_SNDBUF, 8 << 20); /* it may stand for several */
+        if (p->address.length <= sizeof(sa_family_t))
+                return s->fd;
+        (void)setsockopt(s->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+        /* An address that is not to be had (of another machine, or a file that is there): then it comes from nobody. */
+        if (bind(s->fd, a, p->address.length) == 0 && a->sa_family == AF_UNIX) {
+                size_t offset = offsetof(struct sockaddr_un, sun_path);
+                memcpy(s->unlink, (const char *)a + offset, MIN_OF(p->address.length - offset, sizeof(s->unlink) - 1));
+        }
+        return s->fd;
+}
+
+bool cop_socket_queue_first(const struct cop_restore *r, uint32_t index)
+{
+        const struct img_file *f = RESTORE_FILE(r, index);
+        uint32_t peer = (uint32_t)f->arg[IMG_SOCK_PEER];
+
+        if (f->arg[IMG_SOCK_TYPE] != SOCK_DGRAM || !cop_socket_named(f))
+                return false;
+        for (uint32_t i = 0; i < f->packets; i++) {
+                uint32_t sender = find_sender(r, index, packet_of(r, f, i));
+                if (sender == IMG_NONE || sender != peer)
+                        return true;
+        }
+        return false;
+}
+
+/* A socket's file is where its owner sees it. */
+static int find_destination(const struct cop_restore *r, const struct img_file *f, struct destination *ret)
+{
+        struct sockaddr_un *a = (void *)&ret->address;
+        size_t offset = offsetof(struct sockaddr_un, sun_path);
+        uint64_t owner = f->arg[IMG_SOCK_CWD];
+
+        *ret = (struct destination){.length = cop_socket_named(f) ? f->path.length : 0};
+        if (ret->length > sizeof(ret->address))
+                return -EBADMSG;
+        memcpy(&ret->address, cop_socket_address(r, &f->path), ret->length);
+        if (f->kind != IMG_FILE_UNIX || ret->length <= offset || a->sun_path[0] == '\0' ||
+            owner >= r->image->count[IMG_PROCS])
+                return 0;
+        const struct img_proc *p = RESTORE_PROC(r, owner);
+        const char *root = cop_restore_string(r, &p->root);
+        if (a->sun_path[0] != '/')
+                return chdir(cop_restore_string(r, &p->cwd)) < 0 ? -errno : 0;
+        if (strcmp(root, "/") != 0) {
+                char path[sizeof(a->sun_path)];
+                int n = snprintf(path, sizeof(path), "%s%.*s", root, (int)(ret->length - offset), a->sun_path);
+                if (n < 0 || (size_t)n >= sizeof(path))
+                        return -ENAMETOOLONG;
+                memcpy(a->sun_path, path, (size_t)n + 1);
+                ret->length = (socklen_t)(offset + (size_t)n + 1);
+        }
+        return 0;
+}
+
+/* The same place for a sender of IPv4; one that listens everywhere is reached at the sender's own address. */
+static struct destination as_ipv4(const struct cop_restore *r, const struct img_file *f, const struct img_packet *p)
+{
+        struct sockaddr_in6 to = {0}, from = {0};
+        struct destination d = {.length = sizeof(struct sockaddr_in)};
+        struct sockaddr_in *a = (void *)&d.address;
+
+        (void)as_ipv6(r, &f->path, &to);
+        (void)as_ipv6(r, &p->address, &from);
+        *a = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = to.sin6_port};
+        const struct in6_addr *at = IN6_IS_ADDR_UNSPECIFIED(&to.sin6_addr) ? &from.sin6_addr : &to.sin6_addr;
+        memcpy(&a->sin_addr, &at->s6_addr[12], sizeof(a->sin_addr));
+        return d;
+}
+
+static int send_datagram(struct cop_restore *r, uint32_t index, const struct img_packet *p, struct stranger *s,
+                         const struct destination *to)
+{
+        const struct img_file *f = RESTORE_FILE(r, index);
+        uint32_t sender = find_sender(r, index, p);
+        int fd = sender != IMG_NONE && r->objects[sender] >= 0 ? r->objects[sender]
+                 : cop_socket_named(f)                         ? get_stranger(r, f, p, s)
+                                                               : -ENOTCONN;
+
+        if (fd < 0)
+                return fd;
+        if (sender != IMG_NONE && f->arg[IMG_SOCK_FAMILY] == AF_INET6 &&
+            RESTORE_FILE(r, sender)->arg[IMG_SOCK_FAMILY] == AF_INET) {
+                struct destination other = as_ipv4(r, f, p);
+                return send_packet(r, fd, p, false, &other);
+        }
+        return send_packet(r, fd, p, false, to);
+}
+
+static int restore_datagrams(struct cop_restore *r, uint32_t index, struct cop_error *err)
+{
+        const struct img_file *f = RESTORE_FILE(r, index);
+        struct stranger s = {.fd = -EBADF};
+        struct destination to;
+        int ret = find_destination(r, f, &to);
+
+        for (uint32_t i = 0; i < f->packets && ret >= 0; i++)
+                ret = send_datagram(r, index, packet_of(r, f, i), &s, &to);
+        stranger_done(&s);
+        if (ret < 0 && f->kind == IMG_FILE_UNIX) { /* others may get lost */
+                errno = -ret;
+                return cop_socket_complain(err, f, "filling its queue");
+        }
+        return 0;
+}
+
+/* ---- all of them ---- */
+
+int cop_socket_restore_queue(struct cop_restore *r, uint32_t index, struct cop_error *err)
+{
+        const struct img_file *f = RESTORE_FILE(r, index);
+        bool stream = f->arg[IMG_SOCK_TYPE] == SOCK_STREAM;
+        uint32_t peer = (uint32_t)f->arg[IMG_SOCK_PEER];
+        int from = peer < r->image->count[IMG_FILES] ? r->objects[peer] : -1, ret = 0;
+
+        if (f->packets == 0)
+                return 0;
+        if (f->arg[IMG_SOCK_TYPE] == SOCK_DGRAM)
+                return restore_datagrams(r, index, err);
+        if (from < 0)
+                return 0; /* closed: was written before its peer was closed */
+        size_t total = 0;
+        for (uint32_t i = 0; i < f->packets; i++)
+                total += packet_of(r, f, i)->data.length;
+        int size = cop_socket_option(from, SO_SNDBUF), locked = cop_socket_option(from, SO_BUF_LOCK);
+        bool room = f->kind == IMG_FILE_INET && total > 16384;
+        if (room) /* it was in two queues; now the sender's alone must take it */
+                cop_socket_set_buffer(from, SO_SNDBUF, total > INT32_MAX / 8 ? INT32_MAX / 2 : (int)total * 4);
+        for (uint32_t i = 0; i < f->packets && ret == 0; i++)
+                ret = send_packet(r, from, packet_of(r, f, i), stream, NULL);
+        if (room && locked & SOCK_SNDBUF_LOCK)
+                cop_socket_set_buffer(from, SO_SNDBUF, size);
+        if (room)
+                (void)setsockopt(from, SOL_SOCKET, SO_BUF_LOCK, &locked, sizeof(locked));
+        if (ret < 0) {
+                errno = -ret;
+                return cop_socket_complain(err, f, "filling its queue");
+        }
+        return 0;
+}

@@ -1,0 +1,38 @@
+/* What the files that rebuild sockets share: restore_sock.c (sockets, names, connections) and restore_queue.c (what is queued). */
+#pragma once
+
+#include <sys/socket.h>
+
+#include "freezer/restore.h"
+#include "freezer/sockets.h"
+
+static inline uint64_t cop_socket_state(const struct img_file *f)
+{
+        return f->arg[IMG_SOCK_STATE];
+}
+
+static inline bool cop_socket_named(const struct img_file *f)
+{
+        return f->path.length > sizeof(sa_family_t);
+}
+
+/* At a port, which is at the same place for IPv6. */
+static inline const struct sockaddr *cop_socket_address(const struct cop_restore *r, const struct img_ref *ref)
+{
+        return cop_image_at(r->image, ref);
+}
+
+/* A new socket of the kind of this one, or -1 with errno. */
+int cop_socket_new(const struct img_file *f);
+/* 0 when it cannot be had. */
+int cop_socket_option(int fd, int name);
+/* Sets the size of a buffer (SO_SNDBUF or SO_RCVBUF) as getsockopt gives it. */
+void cop_socket_set_buffer(int fd, int name, int size);
+/* An error of errno about this socket. */
+int cop_socket_complain(struct cop_error *err, const struct img_file *f, const char *what);
+
+/* restore_queue.c: all that was queued for a socket, written by its peer `fd` before that is closed. */
+void cop_socket_send_all(struct cop_restore *r, const struct img_file *f, int fd);
+/* True for datagram sockets with messages of others than their peer: those must come before it is connected. */
+bool cop_socket_queue_first(const struct cop_restore *r, uint32_t index);
+int cop_socket_restore_queue(struct cop_restore *r, uint32_t index, struct cop_error *err);
