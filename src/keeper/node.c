@@ -29,6 +29,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -197,8 +198,8 @@ static int copy_init(struct cop_keep *k, int node_fd, int parent_fd, struct cop_
         to = openat(node_fd, COP_NODE_INIT, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0755);
         if (from < 0 || to < 0)
                 return cop_error_errno(err, errno, "saving init's program");
-        ssize_t n;
-        while ((n = copy_file_range(from, NULL, to, NULL, 1u << 30, 0)) > 0)
+        ssize_t n; /* not copy_file_range, which stays within one filesystem: the program may be installed on another */
+        while ((n = sendfile(to, from, NULL, 1u << 30)) > 0)
                 ;
         /* The sandbox's root is nobody here: it executes the program by the rights of others. */
         return n < 0 || fchmod(to, 0755) < 0 ? cop_error_errno(err, errno, "saving init's program") : 0;
