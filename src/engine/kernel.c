@@ -129,6 +129,7 @@ static int open_client(struct cop_context *c, bool adopt, struct cop_error *err)
                 .session = c->row->session,
                 .timeout = KERNEL_READY_MAX,
                 .adopt = adopt,
+                .idle = !c->running && strcmp(c->row->state, "idle") == 0,
                 .holds_back = json_is_true(json_object_get(c->sandbox->defaults, "coppice_kernel")) && c->spec &&
                               cop_kernelspec_is_ipykernel(c->spec),
         };
@@ -269,16 +270,6 @@ void cop_context_start_kernel(struct cop_context *c)
                 start_failed(c, &err);
 }
 
-void cop_context_adopt_kernel(struct cop_context *c)
-{
-        struct cop_error err;
-
-        if (open_client(c, true, &err) < 0) {
-                cop_log_warning("kernel of %s/%s cannot be taken over: %s", c->sandbox->id, c->row->id, err.message);
-                cop_context_kill_kernel(c, "daemon");
-        }
-}
-
 /* -- kernels that were started elsewhere ---------------------------------------------------------------------------------------- */
 
 /* Each line leaves no name, no history and no count behind.  What was loaded goes on with random numbers of its own. */
@@ -327,11 +318,11 @@ static void on_prepared(struct cop_execution *x, const struct cop_execution_resu
         cop_context_run_next(c);
 }
 
-/* True when its first cell has to wait for it. */
-static bool prepare(struct cop_context *c)
+/* True when its first cell has to wait for it: as the first thing that is asked of the kernel, or when it is known what it speaks. */
+static bool prepare(struct cop_context *c, bool greets)
 {
         static const struct cop_execution_events events = {.output = on_prepare_output, .done = on_prepared};
-        const struct cop_execute_options options = {.silent = true, .no_history = true};
+        const struct cop_execute_options options = {.silent = true, .no_history = true, .greets = greets};
         _cleanup_buf_ struct cop_buf code = COP_BUF(PREPARE_MAX);
 
         if (!c->sandbox->prepare || c->prepared || !c->row->language || strcmp(c->row->language, "python") != 0)
@@ -340,6 +331,18 @@ static bool prepare(struct cop_context *c)
         add_prepare_code(c, &code);
         return code.len > 0 &&
                cop_kernel_execute(c->kernel, code.data, code.len, &options, &events, c, &c->prepare, NULL) == 0;
+}
+
+void cop_context_adopt_kernel(struct cop_context *c)
+{
+        struct cop_error err;
+
+        if (open_client(c, true, &err) < 0) {
+                cop_log_warning("kernel of %s/%s cannot be taken over: %s", c->sandbox->id, c->row->id, err.message);
+                cop_context_kill_kernel(c, "daemon");
+        } else if (!c->running) {
+                (void)prepare(c, true);
+        }
 }
 
 /* -- events of the client ------------------------------------------------------------------------------------------------------ */
@@ -360,7 +363,7 @@ static void on_kernel_ready(struct cop_kernel *k, const struct cop_kernel_info *
         cop_context_answer_waiting(c, NULL);
         if (c->running)
                 cop_cell_resume(c->running);
-        else if (!prepare(c))
+        else if (!prepare(c, false))
                 cop_context_run_next(c);
 }
 
@@ -425,6 +428,7 @@ void cop_context_drop_kernel(struct cop_context *c)
         c->call = NULL;
         c->exit_timer = cop_source_free(c->exit_timer);
         c->kernel = cop_kernel_free(c->kernel);
+        c->prepare = NULL;
         c->dir_fd = cop_close(c->dir_fd);
 }
 

@@ -11,6 +11,9 @@
  * There is no time limit here: interrupting is the engine's part.  While the kernel is inside the user's code neither half
  * comes, and nothing ends.
  *
+ * A greeting (cop_execute_options.greets) ends by its reply alone: its idle may be missed, because the subscription to iopub may
+ * not be known to the kernel yet.
+ *
  * An adopted execution may have ended while nobody listened.  Kernels answer shell in order, so a kernel_info_request sent
  * after the adoption is answered only when the cell is over: that answer stands in for a half that was missed.
  */
@@ -49,10 +52,10 @@ static void on_timer(struct cop_source *s, usec_t now, void *userdata)
         (void)!cop_kernel_leave(k);
 }
 
-static int execution_new(struct cop_kernel *k, const struct cop_execution_events *events, void *userdata,
+static int execution_new(struct cop_kernel *k, bool greets, const struct cop_execution_events *events, void *userdata,
                          struct cop_execution **ret, struct cop_error *err)
 {
-        if (k->freed || k->state != KERNEL_READY)
+        if (k->freed || k->state != (greets ? KERNEL_CONNECTING : KERNEL_READY))
                 return cop_error_set(err, ENOTCONN, COP_ERR_invalid_state, "the kernel is not ready");
         if (k->running)
                 return cop_error_set(err, EBUSY, COP_ERR_invalid_state, "the kernel runs another cell");
@@ -60,6 +63,7 @@ static int execution_new(struct cop_kernel *k, const struct cop_execution_events
         if (!x)
                 return cop_error_errno(err, ENOMEM, "execution");
         x->kernel = k;
+        x->greets = greets;
         x->events = *events;
         x->userdata = userdata;
         x->idle_timeout = DEFAULT_IDLE_TIMEOUT;
@@ -112,7 +116,7 @@ int cop_kernel_execute(struct cop_kernel *k, const char *code, size_t len, const
                 options = &defaults;
         if (!cop_utf8_valid(code, len))
                 return cop_error_set(err, EILSEQ, COP_ERR_bad_request, "the code is not UTF-8");
-        int r = execution_new(k, events, userdata, &x, err);
+        int r = execution_new(k, options->greets, events, userdata, &x, err);
         if (r < 0)
                 return r;
         x->settle = options->settle;
@@ -125,6 +129,13 @@ int cop_kernel_execute(struct cop_kernel *k, const char *code, size_t len, const
         else
                 cop_kernel_new_id(k, x->id, sizeof(x->id));
         _cleanup_json_ json_t *content = execute_content(code, len, options);
+        if (options->greets && content) {
+                k->greeting = TAKE_PTR(content);
+                k->running = x;
+                if (ret_execution)
+                        *ret_execution = x;
+                return 0;
+        }
         return begin(x, "execute_request", x->id, content, ret_execution, err);
 }
 
@@ -136,7 +147,7 @@ int cop_kernel_adopt_execution(struct cop_kernel *k, const char *msg_id, const s
 
         if (strlen(msg_id) >= sizeof(x->id))
                 return cop_error_set(err, EINVAL, COP_ERR_bad_request, "message id is too long");
-        int r = execution_new(k, events, userdata, &x, err);
+        int r = execution_new(k, false, events, userdata, &x, err);
         if (r < 0)
                 return r;
         memcpy(x->id, msg_id, strlen(msg_id) + 1);
@@ -296,7 +307,9 @@ static void half_arrived(struct cop_execution *x)
 
         x->ended = cop_now(CLOCK_REALTIME);
         x->ended_monotonic = now;
-        if (!x->got_reply || !x->got_idle)
+        if (x->greets && x->got_reply)
+                cop_execution_finish(x);
+        else if (!x->got_reply || !x->got_idle)
                 cop_source_set_time(x->timer, cop_usec_add(now, x->got_reply ? x->idle_timeout : x->reply_timeout));
         else if (x->settle)
                 cop_source_set_time(x->timer, cop_usec_add(now, x->settle));

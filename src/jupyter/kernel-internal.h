@@ -37,7 +37,8 @@ struct cop_kernel {
         unsigned reopened;  /* times that shell and stdin were opened anew */
         char id_prefix[40]; /* of message ids */
         uint64_t id_counter;
-        bool adopt, holds_back;
+        bool adopt, idle, holds_back;
+        json_t *greeting;                              /* owned; execute_request that waits for the connection */
         struct cop_signer *signer;                     /* owned */
         struct cop_channel channels[COP_CHANNEL__MAX]; /* owned */
         struct cop_source *timer;                      /* owned; connecting, nudging */
@@ -61,6 +62,7 @@ struct cop_execution {
         usec_t idle_timeout, reply_timeout, settle;
         usec_t started, started_monotonic, ended, ended_monotonic;
         bool got_reply, got_idle;
+        bool greets; /* needs no idle */
         bool incomplete;
         json_t *reply;            /* owned; content of execute_reply */
         json_t *input_header;     /* owned; of an open input_request */

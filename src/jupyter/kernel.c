@@ -6,7 +6,8 @@
  * kernel_info_request on shell until both a reply and any iopub message have arrived: a SUB socket subscribes behind our
  * back, so a reply alone does not prove that the first cell's output will be seen (notes/jupyter.md 1.3).  One request is
  * out at a time; a starting kernel would have to answer a heap of them before the first cell.  A kernel that is taken over
- * while it runs a cell does not answer on shell: there, control is asked too.
+ * while it runs a cell does not answer on shell: there, control is asked too.  What such a kernel has to run first of all (a
+ * greeting) is the first request itself: a kernel that was just thawed meets most of its pages with each new request.
  *
  * Receiving: the descriptor of a zmq socket only says that something changed.  It is a level only towards epoll: the byte
  * in it is taken by any zmq call on that socket, sends included.  So whoever touches a socket enables the pump, a deferred
@@ -89,6 +90,7 @@ static void release(struct cop_kernel *k)
 {
         cop_signer_free(k->signer);
         json_decref(k->info);
+        json_decref(k->greeting);
         free(k->base);
         free(k->session);
         free(k);
@@ -159,6 +161,7 @@ int cop_kernel_open(struct cop_jupyter *j, const struct cop_kernel_options *opti
         k->userdata = userdata;
         k->dir_fd = options->dir_fd;
         k->adopt = options->adopt;
+        k->idle = options->idle;
         k->holds_back = options->holds_back;
         k->base = strdup(base);
         k->session = strdup(options->session);
@@ -319,10 +322,14 @@ void cop_kernel_reopen_shell(struct cop_kernel *k)
 
 static int nudge(struct cop_kernel *k, usec_t now, struct cop_error *err)
 {
-        int r = send_empty(k, COP_CHANNEL_SHELL, "kernel_info_request", err);
+        _cleanup_json_ json_t *greeting = TAKE_PTR(k->greeting);
+        int r = greeting && k->running
+                        ? cop_kernel_send(k, COP_CHANNEL_SHELL, "execute_request", k->running->id, NULL, greeting, err)
+                        : send_empty(k, COP_CHANNEL_SHELL, "kernel_info_request", err);
 
-        if (r >= 0 && k->adopt)
+        if (r >= 0 && k->adopt && !k->idle)
                 r = send_empty(k, COP_CHANNEL_CONTROL, "kernel_info_request", err);
+        k->idle = false; /* the next time, it has not answered at once */
         k->nudge_due = now + NUDGE_LONG;
         return r;
 }
@@ -391,14 +398,16 @@ static void check_ready(struct cop_kernel *k)
         k->state = KERNEL_READY;
         cop_source_set_time(k->timer, USEC_INFINITY);
         json_t *language = json_object_get(k->info, "language_info");
-        struct cop_kernel_info info = {
-                .protocol_version = member(k->info, "protocol_version"),
-                .implementation = member(k->info, "implementation"),
-                .implementation_version = member(k->info, "implementation_version"),
-                .language = member(language, "name"),
-                .language_version = member(language, "version"),
-                .content = k->info,
-        };
+        struct cop_kernel_info info = {0};
+        if (k->info)
+                info = (struct cop_kernel_info){
+                        .protocol_version = member(k->info, "protocol_version"),
+                        .implementation = member(k->info, "implementation"),
+                        .implementation_version = member(k->info, "implementation_version"),
+                        .language = member(language, "name"),
+                        .language_version = member(language, "version"),
+                        .content = k->info,
+                };
         k->events.ready(k, &info, k->userdata);
 }
 
@@ -470,6 +479,12 @@ static void on_kernel_info(struct cop_kernel *k, enum cop_channel_kind channel, 
                 cop_execution_on_probe(k->running, m->parent_id);
 }
 
+static void on_execute_reply(struct cop_kernel *k, const struct cop_message *m)
+{
+        k->got_reply = true; /* a greeting's */
+        cop_execution_on_reply(k->running, m);
+}
+
 static void dispatch(struct cop_kernel *k, enum cop_channel_kind channel, const struct cop_message *m)
 {
         if (channel == COP_CHANNEL_IOPUB)
@@ -477,7 +492,7 @@ static void dispatch(struct cop_kernel *k, enum cop_channel_kind channel, const 
         else if (strcmp(m->type, "kernel_info_reply") == 0)
                 on_kernel_info(k, channel, m);
         else if (channel == COP_CHANNEL_SHELL && strcmp(m->type, "execute_reply") == 0 && for_running(k, m))
-                cop_execution_on_reply(k->running, m);
+                on_execute_reply(k, m);
         else if (channel == COP_CHANNEL_STDIN && strcmp(m->type, "input_request") == 0 && for_running(k, m))
                 cop_execution_on_input_request(k->running, m);
         if (!k->freed)

@@ -87,7 +87,8 @@ struct cop_kernel_info {
 };
 
 struct cop_kernel_events {
-        /* Both directions work and no output can be lost any more (note 1.3).  Once, never together with failed. */
+        /* Both directions work and no output can be lost any more (note 1.3).  Once, never together with failed.  The members of
+         * info are NULL when a greeting took the question's place. */
         void (*ready)(struct cop_kernel *k, const struct cop_kernel_info *info, void *userdata);
         /* The kernel did not become ready within its time, a socket in the directory is not one, or the transport broke
          * for good.  An execution in flight gets done(NO_REPLY) first.  Afterwards only cop_kernel_free is useful. */
@@ -108,6 +109,8 @@ struct cop_kernel_options {
         /* The kernel runs already and may be busy (the daemon was restarted, the sandbox thawed): readiness is then asked
          * for on the control channel too.  Use the session of the former client to get replies meant for it. */
         bool adopt;
+        /* With adopt: it was idle when it was last heard of, so control is asked only when shell does not answer soon. */
+        bool idle;
         /* The kernel waits instead of dropping output that nobody has taken (coppice_kernel does, stock kernels do not): the
          * receive buffer is then limited, so that a kernel faster than the daemon is slowed down and memory stays flat. */
         bool holds_back;
@@ -180,6 +183,9 @@ struct cop_execute_options {
         bool no_history; /* store_history: false */
         bool allow_stdin;
         bool stop_on_error;
+        /* Called right after cop_kernel_open with adopt: the request takes the place of the first question for readiness, and
+         * with its reply the execution ends.  Meant for silent code whose output nobody looks at. */
+        bool greets;
         json_t *user_expressions; /* borrowed; object of strings or NULL */
         /* How long to wait for the other half; 0 = 4 s for idle after the reply, 1.5 s for the reply after idle. */
         usec_t idle_timeout, reply_timeout;
