@@ -1,7 +1,16 @@
+/* Theory of operation
+ *
+ * The child shares our memory until it executes the program, as with posix_spawn(3): a daemon of some size would pay milliseconds for
+ * page tables that are thrown away at once.  So the child has a stack of its own, we stand still meanwhile (CLONE_VFORK), no signal
+ * reaches a handler of ours in it (all are blocked until its handlers are reset, which are its own), and it writes to
+ * nothing but its stack.  Its functions are not instrumented by AddressSanitizer: they never return, so what they had
+ * poisoned would stay so.
+ */
 #include "child.h"
 
 #include <fcntl.h>
 #include <linux/close_range.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -15,13 +24,15 @@
 
 #define MAX_FDS 16
 #define PARKING 64 /* sources are first copied above every target, so that no target overwrites a source */
+#define STACK_SIZE (32 * 1024)
+#define _in_child_ __attribute__((no_sanitize_address))
 
 struct report {
         int errnum; /* 0 in the first report of a detached start, which only carries the pid */
         pid_t pid;
 };
 
-void cop_signals_reset(void)
+_in_child_ void cop_signals_reset(void)
 {
         /* As rt_sigaction(2) takes it: libc refuses the two signals that it keeps for itself, but a parent may have left them
          * ignored all the same, and exec keeps that. */
@@ -40,7 +51,7 @@ void cop_signals_reset(void)
 }
 
 /* Everything is close-on-exec first; dup2 then makes the wanted ones survive. */
-static int place_fds(const struct cop_child_spec *spec, int *report_fd)
+_in_child_ static int place_fds(const struct cop_child_spec *spec, int *report_fd)
 {
         int parked[MAX_FDS];
         int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -65,9 +76,23 @@ static int place_fds(const struct cop_child_spec *spec, int *report_fd)
         return 0;
 }
 
-static void __attribute__((noreturn)) run_child(const struct cop_child_spec *spec, pid_t parent, int report_fd)
+struct child {
+        const struct cop_child_spec *spec;
+        pid_t parent;
+        int report_fd;
+};
+
+/* Returns in the parent, when the child has executed its program or ended. */
+_in_child_ static pid_t clone_shared(int (*run)(void *), struct child *c, char *stack_end)
 {
-        int r = 0;
+        return clone(run, stack_end, CLONE_VM | CLONE_VFORK | SIGCHLD, c);
+}
+
+_in_child_ static int run_child(void *userdata)
+{
+        const struct child *c = userdata;
+        const struct cop_child_spec *spec = c->spec;
+        int r = 0, report_fd = c->report_fd;
 
         cop_signals_reset();
         if (spec->new_session)
@@ -75,7 +100,7 @@ static void __attribute__((noreturn)) run_child(const struct cop_child_spec *spe
         if (spec->death_signal && !spec->detached) {
                 if (prctl(PR_SET_PDEATHSIG, spec->death_signal) < 0)
                         r = -errno;
-                else if (getppid() != parent) /* it died before the prctl */
+                else if (getppid() != c->parent) /* it died before the prctl */
                         _exit(127);
         }
         if (r == 0)
@@ -91,14 +116,14 @@ static void __attribute__((noreturn)) run_child(const struct cop_child_spec *spe
 }
 
 /* The middle process of a double fork: starts the program, reports its pid, ends. */
-static void __attribute__((noreturn)) run_middle(const struct cop_child_spec *spec, int report_fd)
+_in_child_ static int run_middle(void *userdata)
 {
-        pid_t pid = fork();
-
-        if (pid == 0)
-                run_child(spec, 0, report_fd);
+        struct child *c = userdata;
+        _Alignas(16) char stack[STACK_SIZE];
+        pid_t pid = clone_shared(run_child, c, stack + sizeof(stack));
         struct report report = {.errnum = pid < 0 ? errno : 0, .pid = pid};
-        _exit(write(report_fd, &report, sizeof(report)) == sizeof(report) ? 0 : 1);
+
+        _exit(write(c->report_fd, &report, sizeof(report)) == sizeof(report) ? 0 : 1);
 }
 
 /* Reads reports until exec closed the pipe: 0 when no failure was told. */
@@ -136,14 +161,16 @@ int cop_child_spawn(const struct cop_child_spec *spec, pid_t *ret_pid, struct co
         read_fd = fds[0];
         write_fd = fds[1];
 
-        pid_t parent = getpid(), pid = fork();
+        struct child child = {.spec = spec, .parent = getpid(), .report_fd = write_fd};
+        _Alignas(16) char stack[2 * STACK_SIZE]; /* the middle process has the next one in its own */
+        sigset_t all, old;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &old);
+        pid_t pid = clone_shared(spec->detached ? run_middle : run_child, &child, stack + sizeof(stack));
+        int failed = errno;
+        pthread_sigmask(SIG_SETMASK, &old, NULL);
         if (pid < 0)
-                return cop_error_errno(err, errno, "starting %s", spec->path);
-        if (pid == 0) {
-                if (spec->detached)
-                        run_middle(spec, write_fd);
-                run_child(spec, parent, write_fd);
-        }
+                return cop_error_errno(err, failed, "starting %s", spec->path);
         write_fd = cop_close(write_fd);
         pid_t program = pid;
         int errnum = read_reports(read_fd, &program);
