@@ -111,7 +111,8 @@ static int sync_parent(int at_fd, const char *path)
         return fsync(fd) < 0 ? -errno : 0;
 }
 
-int cop_write_file_atomic(int at_fd, const char *path, const void *data, size_t n, mode_t mode, struct cop_error *err)
+static int write_file(int at_fd, const char *path, const void *data, size_t n, mode_t mode, bool sync,
+                      struct cop_error *err)
 {
         _cleanup_free_ char *temp = NULL;
         char random[17];
@@ -122,14 +123,24 @@ int cop_write_file_atomic(int at_fd, const char *path, const void *data, size_t 
         if (fd < 0)
                 return cop_error_errno(err, errno, "creating %s", temp);
         int r = cop_write_all(fd, data, n);
-        if (r == 0 && (fchmod(fd, mode) < 0 || fsync(fd) < 0 || renameat(at_fd, temp, at_fd, path) < 0))
+        if (r == 0 && (fchmod(fd, mode) < 0 || (sync && fsync(fd) < 0) || renameat(at_fd, temp, at_fd, path) < 0))
                 r = -errno;
         if (r < 0) {
                 unlinkat(at_fd, temp, 0);
                 return cop_error_errno(err, r, "writing %s", path);
         }
-        r = sync_parent(at_fd, path);
+        r = sync ? sync_parent(at_fd, path) : 0;
         return r < 0 ? cop_error_errno(err, r, "syncing the folder of %s", path) : 0;
+}
+
+int cop_write_file_atomic(int at_fd, const char *path, const void *data, size_t n, mode_t mode, struct cop_error *err)
+{
+        return write_file(at_fd, path, data, n, mode, true, err);
+}
+
+int cop_write_file_unsynced(int at_fd, const char *path, const void *data, size_t n, mode_t mode, struct cop_error *err)
+{
+        return write_file(at_fd, path, data, n, mode, false, err);
 }
 
 int cop_mkdir_p(const char *path, mode_t mode, struct cop_error *err)

@@ -22,6 +22,10 @@ int cop_write_kernel_file(int at_fd, const char *path, const char *text, struct 
 /* Writes to a temporary name beside path, fsyncs, renames, fsyncs the folder: after a crash the old or the new content
  * is there.  mode as for open(2), exact. */
 int cop_write_file_atomic(int at_fd, const char *path, const void *data, size_t n, mode_t mode, struct cop_error *err);
+/* The same without the two fsyncs: a reader sees the old or the new content, and so does who starts after a crash of ours.  For what
+ * a crash of the host makes worthless, or what is synced later with all else. */
+int cop_write_file_unsynced(int at_fd, const char *path, const void *data, size_t n, mode_t mode,
+                            struct cop_error *err);
 /* write(2) until all n bytes are out (blocking fd). */
 int cop_write_all(int fd, const void *data, size_t n);
 

@@ -396,7 +396,8 @@ static void complete_row(struct cop_sandbox *sb, struct cop_making *m)
         m->begun = cop_now(CLOCK_MONOTONIC);
 }
 
-/* What the row will say, in the folder itself: a daemon that starts after a crash has nothing else (cop_node_recover). */
+/* What the row will say, in the folder itself: a daemon that starts after a crash has nothing else (cop_node_recover).  The keeper
+ * syncs it with the rest of a node that has to outlive the host. */
 static int write_note(const struct cop_node_row *row, const char *folder, struct cop_error *err)
 {
         _cleanup_json_ json_t *note =
@@ -409,7 +410,7 @@ static int write_note(const struct cop_node_row *row, const char *folder, struct
 
         int r = text ? cop_path_format(path, sizeof(path), "%s/node.json", folder) : -ENOMEM;
         return r < 0 ? cop_error_errno(err, r, "node %s", row->id)
-                     : cop_write_file_atomic(AT_FDCWD, path, text, strlen(text), 0600, err);
+                     : cop_write_file_unsynced(AT_FDCWD, path, text, strlen(text), 0600, err);
 }
 
 int cop_node_recover(struct cop_engine *e, const char *id, struct cop_node_row **ret, struct cop_error *err)

@@ -212,7 +212,7 @@ int cop_sandbox_make_folders(struct cop_sandbox *sb, struct cop_error *err)
         return cop_sandbox_open_folders(sb, err);
 }
 
-/* Written by the host, so that nobody inside can change it; it tells one thaw from another. */
+/* Written by the host, so that nobody inside can change it; it tells one thaw from another, and ends with the host. */
 void cop_sandbox_write_generation(struct cop_sandbox *sb)
 {
         char text[160];
@@ -220,7 +220,7 @@ void cop_sandbox_write_generation(struct cop_sandbox *sb)
         int n = snprintf(text, sizeof(text), "{\"sandbox_id\": \"%s\", \"node_id\": \"%s\", \"at\": %llu}\n", sb->id,
                          sb->row->node_id, (unsigned long long)cop_now(CLOCK_REALTIME));
         if (sb->ipc_fd >= 0)
-                cop_write_file_atomic(sb->ipc_fd, "generation", text, (size_t)n, 0444, NULL);
+                cop_write_file_unsynced(sb->ipc_fd, "generation", text, (size_t)n, 0444, NULL);
 }
 
 /* -- the keeper ---------------------------------------------------------------------------------------------------- */

@@ -308,9 +308,11 @@ static int freeze_tree(struct cop_keep *k, struct cop_keep_node *n, struct cop_e
         return r;
 }
 
+/* K1.  A lazy node is not on disk yet, and neither need this be. */
 static int write_keep(struct cop_keep_node *n, struct cop_error *err)
 {
-        return cop_write_file_atomic(n->node_fd, "keep", n->saved.data, n->saved.len, 0600, err);
+        return (n->flags & COP_NODE_LAZY ? cop_write_file_unsynced : cop_write_file_atomic)(
+                n->node_fd, "keep", n->saved.data, n->saved.len, 0600, err);
 }
 
 /* The tree is gone, and its memory on disk.  From here to the end either all becomes the node, or the files go back. */
@@ -386,11 +388,11 @@ static void reply_node(struct cop_keep *k)
                 fail_node(k, &err);
                 return;
         }
-        if (n->flags & COP_NODE_LAZY)
-                sync_later(n->node_fd);
         cop_msg_init(&reply, COP_WIRE_REPLY, 0);
         cop_keep_add_frozen(k, &reply);
         cop_keep_reply(k, n->client, n->id, &reply);
+        if (n->flags & COP_NODE_LAZY)
+                sync_later(n->node_fd);
         k->node = node_free(n);
 }
 
