@@ -7,8 +7,8 @@
  * Where an area of the target is itself a private mapping of one of our own page files (the tree was thawed before), it
  * is logically anonymous: its unwritten pages are referred to where they already are, and only the written ones go to
  * the new page file.  Neighbours with equal attributes are joined again, so that areas do not multiply from generation to
- * generation.  Small changes in a large mapped run become patches, copied over the mapping at thaw, instead of splitting
- * it; when they are many, the run is written anew.
+ * generation.  Small changes in a large run become patches, copied over its mapping at thaw, instead of splitting it; when they
+ * are many in a run that is mapped, it is written anew.
  *
  * Pages are written in two passes, short runs first: what the thaw will copy then lies together in the file and is read
  * with a few calls.
@@ -30,6 +30,7 @@
 
 /* Runs of at least this many pages are mapped at thaw, shorter ones copied. */
 #define RUN_LONG COP_RUN_LONG
+#define GAP_MAX 64 /* extents */
 #define ADDRESS_END 0x7ffffffff000ULL
 
 /* ---- areas into records ---- */
@@ -74,14 +75,58 @@ static int list_add(struct img_extent **list, size_t *count, size_t *allocated, 
         return 0;
 }
 
-static int add_extent(struct area_state *s, struct img_extent e)
-{
-        return list_add(&s->extents, &s->extent_count, &s->extents_allocated, e);
-}
-
 static int add_patch(struct area_state *s, struct img_extent e)
 {
         return list_add(&s->patches, &s->patch_count, &s->patches_allocated, e);
+}
+
+/* The extent before e that lies in the same page file at the same distance, with nothing but short ones in between and no hole:
+ * there the file's bytes must not show.  Both together are long: a short one may become a patch itself, and patches do not
+ * overlap.  SIZE_MAX: none. */
+static size_t find_continued(const struct area_state *s, const struct img_extent *e)
+{
+        uint64_t start = e->address, end = start + (uint64_t)e->pages * IMG_PAGE;
+
+        if (e->source == IMG_NONE || s->vma.file != IMG_NONE || !(s->vma.flags & IMG_VMA_WRITE) ||
+            s->vma.flags & (IMG_VMA_GROWSDOWN | IMG_VMA_LOCKED))
+                return SIZE_MAX;
+        for (size_t i = s->extent_count, looks = 0; i > 0 && looks < GAP_MAX; i--, looks++) {
+                const struct img_extent *x = &s->extents[i - 1];
+                if (x->address + (uint64_t)x->pages * IMG_PAGE != start)
+                        break;
+                if (x->source == e->source && e->offset - x->offset == e->address - x->address &&
+                    end - x->address >= RUN_LONG * IMG_PAGE)
+                        return i - 1;
+                if (x->pages >= RUN_LONG)
+                        break;
+                start = x->address;
+        }
+        return SIZE_MAX;
+}
+
+/* What continues an extent over such a gap is one with it, and what lies in the gap are patches: so a thaw maps memory with few
+ * calls however often it was written here and there, and copies no more than was. */
+static int add_extent(struct area_state *s, struct img_extent e)
+{
+        size_t at = find_continued(s, &e);
+        int r = 0;
+
+        if (at == SIZE_MAX || at + 1 == s->extent_count)
+                return list_add(&s->extents, &s->extent_count, &s->extents_allocated, e);
+        for (size_t i = at + 1; r == 0 && i < s->extent_count; i++)
+                r = add_patch(s, s->extents[i]);
+        struct img_extent *x = &s->extents[at];
+        x->pages = (uint32_t)((e.address - x->address) / IMG_PAGE) + e.pages;
+        x->checksum = 0; /* of an ancestor's extents only whole ones can be verified */
+        s->extent_count = at + 1;
+        return r;
+}
+
+static int compare_addresses(const void *a, const void *b)
+{
+        const struct img_extent *x = a, *y = b;
+
+        return x->address < y->address ? -1 : x->address > y->address;
 }
 
 static int add_new(struct area_state *s, uint64_t start, uint64_t end, bool patch)
@@ -111,6 +156,7 @@ static int finish_area(struct area_state *s)
         s->vma.extents = (uint32_t)s->extent_count;
         for (size_t i = 0; i < s->extent_count; i++)
                 cop_image_add(w, IMG_EXTENTS, &s->extents[i]);
+        qsort(s->patches, s->patch_count, sizeof(*s->patches), compare_addresses);
         s->vma.first_patch = cop_image_count(w, IMG_EXTENTS);
         s->vma.patches = (uint32_t)s->patch_count;
         for (size_t i = 0; i < s->patch_count; i++)
