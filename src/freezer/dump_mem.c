@@ -451,33 +451,26 @@ static int check_area(struct cop_dump *d, uint32_t proc, const struct cop_vma *v
         return 0;
 }
 
-/* Areas of one kind that follow each other are scanned with one call.  Kinds: tracked (what was written is protected again:
- * all that is protected here is written below, and nobody runs in between) or not, and anonymous or not: in anonymous ones
- * the kernel need not look at each page's owner. */
+/* In tracked areas what was written is protected again: all that is protected here is written below, and nobody runs in between.
+ * In anonymous ones the kernel need not look at each page's owner. */
 static int scan_areas(struct area_state *s, int pagemap_fd, const struct cop_vmas *vs, struct cop_runs *runs)
 {
         struct cop_tracker *t = s->d->request->tracker;
         pid_t pid = s->d->tree.procs[s->proc].pid;
         bool protect = s->tracked && !(s->d->request->flags & COP_FREEZE_KILL);
-        uint64_t start = 0, end = 0;
-        unsigned flags = 0;
+        struct cop_scan scan = {.runs = runs, .pagemap_fd = pagemap_fd};
         int r = 0;
 
         for (size_t i = 0; i < vs->count && r == 0; i++) {
                 const struct cop_vma *v = &vs->list[i];
                 if (v->special || v->flags & IMG_VMA_SHARED)
                         continue;
-                unsigned now = (protect && cop_tracker_covers(t, pid, v) ? COP_SCAN_PROTECT : 0U) |
-                               (v->ino == 0 ? COP_SCAN_ANONYMOUS : 0U);
-                if (end == 0 || now != flags) {
-                        r = end ? cop_runs_scan(runs, pagemap_fd, start, end, flags) : 0;
-                        start = v->start;
-                }
-                end = v->end;
-                flags = now;
+                r = cop_scan_area(&scan, v->start, v->end,
+                                  (protect && cop_tracker_covers(t, pid, v) ? COP_SCAN_PROTECT : 0U) |
+                                          (v->ino == 0 ? COP_SCAN_ANONYMOUS : 0U));
         }
-        if (r == 0 && end)
-                r = cop_runs_scan(runs, pagemap_fd, start, end, flags);
+        if (r == 0)
+                r = cop_scan_end(&scan);
         for (size_t k = 0; k < runs->count && !s->tracked; k++)
                 runs->list[k].written = true;
         return r;

@@ -7,6 +7,8 @@
 
 #include "base/cleanup.h"
 
+#define SMALL (1UL << 20)
+
 uint64_t cop_run_piece(uint64_t run_start, uint64_t run_end, uint64_t at, bool *ret_aligned)
 {
         uint64_t first = (run_start + COP_COPY_SIZE - 1) & ~(COP_COPY_SIZE - 1);
@@ -41,7 +43,7 @@ uint64_t cop_scan_next(const struct cop_scan_arg *arg, const struct cop_page_reg
         return MAX_OF(arg->walk_end, regions[n - 1].end);
 }
 
-int cop_runs_scan(struct cop_runs *r, int pagemap_fd, uint64_t start, uint64_t end, unsigned flags)
+static int scan(struct cop_runs *r, int pagemap_fd, uint64_t start, uint64_t end, unsigned flags)
 {
         static struct cop_page_region regions[2048];
         uint64_t not = COP_PAGE_IS_PFNZERO | COP_PAGE_IS_GUARD | (flags & COP_SCAN_ANONYMOUS ? 0 : COP_PAGE_IS_FILE);
@@ -71,6 +73,33 @@ int cop_runs_scan(struct cop_runs *r, int pagemap_fd, uint64_t start, uint64_t e
                 arg.start = cop_scan_next(&arg, regions, n);
         }
         return 0;
+}
+
+int cop_scan_end(struct cop_scan *s)
+{
+        int r = s->end ? scan(s->runs, s->pagemap_fd, s->start, s->end, s->flags) : 0;
+
+        s->end = 0;
+        return r;
+}
+
+int cop_scan_area(struct cop_scan *s, uint64_t start, uint64_t end, unsigned flags)
+{
+        unsigned differ = s->flags ^ flags;
+        bool small = (flags & COP_SCAN_ANONYMOUS ? end - start : s->end - s->start) <= SMALL;
+        int r = 0;
+
+        if (s->end && differ == COP_SCAN_ANONYMOUS && small) {
+                flags &= ~(unsigned)COP_SCAN_ANONYMOUS;
+                differ = 0;
+        }
+        if (s->end && differ)
+                r = cop_scan_end(s);
+        if (!s->end)
+                s->start = start;
+        s->end = end;
+        s->flags = flags;
+        return r;
 }
 
 static struct img_extent *extent_at(struct cop_page_copy *c, uint32_t i)
@@ -137,7 +166,7 @@ int cop_page_copy_push(struct cop_page_copy *c, uint32_t extent, struct cop_erro
                 return cop_error_errno(err, ENOMEM, "writing pages");
         size_t n = (size_t)e->pages * IMG_PAGE;
         bool aligned = e->checksum == COP_COPY_ALIGNED;
-        if (c->count == COP_COPY_IOVS || c->bytes + n > COP_COPY_SIZE || aligned || c->aligned) {
+        if (c->count == COP_COPY_IOVS || c->bytes + n > COP_COPY_BATCH || aligned || c->aligned) {
                 int r = cop_page_copy_flush(c, err);
                 if (r < 0)
                         return r;

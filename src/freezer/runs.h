@@ -35,13 +35,23 @@ enum cop_scan_flags {
  * its own buffer of 512 regions was last full, although it went on to the end; starting again from it would report pages twice,
  * and those that the first report has just protected as unwritten.  A scan that did not fill the caller's array is complete. */
 uint64_t cop_scan_next(const struct cop_scan_arg *arg, const struct cop_page_region *regions, long n);
-/* Adds the private pages of [start, end) that are not of a file and not zero. */
-int cop_runs_scan(struct cop_runs *r, int pagemap_fd, uint64_t start, uint64_t end, unsigned flags);
+/* Adds the private pages of areas that are not of a file and not zero.  Areas come in ascending order; those that follow each other are
+ * scanned with one call (what lies in between too), when their flags are equal, or when one is too small for the question
+ * whose a page is to cost anything.  cop_scan_end scans what is left. */
+struct cop_scan {
+        struct cop_runs *runs; /* borrowed */
+        int pagemap_fd;        /* borrowed */
+        unsigned flags;
+        uint64_t start, end; /* not scanned yet; end 0: nothing */
+};
+int cop_scan_area(struct cop_scan *s, uint64_t start, uint64_t end, unsigned flags);
+int cop_scan_end(struct cop_scan *s);
 
 /* A huge page: page files hold long runs in such pieces, at offsets that match their addresses modulo this, so that the
  * page cache keeps each in one folio and a thaw maps it with one entry. */
 #define COP_COPY_SIZE (2UL << 20)
-#define COP_COPY_ALIGNED 1ULL /* in the checksum of an extent still to be written: keep the congruence */
+#define COP_COPY_BATCH (128UL << 10) /* shorter pieces are gathered up to this: it stays in the processor's cache */
+#define COP_COPY_ALIGNED 1ULL        /* in the checksum of an extent still to be written: keep the congruence */
 #define COP_COPY_IOVS 256
 
 /* Copies pages of one process in batches: push extents (address and pages filled; at most COP_COPY_SIZE each), flush at

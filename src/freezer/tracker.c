@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/fs.h"
 
 #ifndef UFFD_FEATURE_WP_UNPOPULATED
 #define UFFD_FEATURE_WP_UNPOPULATED (1 << 13)
@@ -22,8 +23,8 @@
 #define UFFD_USER_MODE_ONLY 1
 #endif
 
-/* Copying goes on before the stop while more than this many pages turn up, for at most so many rounds.  A round of a kernel with pandas
- * (800 areas) costs 3 ms without any pages, for which some 1,000 pages can be copied during the stop. */
+/* Copying goes on before the stop while more than this many pages turn up, for at most so many rounds.  A round costs
+ * as much as copying some pages during the stop. */
 #define PRECOPY_PAGES 2048
 #define PRECOPY_ROUNDS 4
 
@@ -89,12 +90,12 @@ static bool known_area(const struct cop_tracked *t, uint64_t start, uint64_t end
 
         while (low < high) {
                 size_t mid = (low + high) / 2;
-                if (t->areas[2 * mid] < start)
+                if (t->areas[mid].start < start)
                         low = mid + 1;
                 else
                         high = mid;
         }
-        return low < t->area_count && t->areas[2 * low] == start && t->areas[2 * low + 1] == end;
+        return low < t->area_count && t->areas[low].start == start && t->areas[low].end == end;
 }
 
 bool cop_tracker_covers(struct cop_tracker *tracker, pid_t pid, const struct cop_vma *v)
@@ -109,7 +110,7 @@ bool cop_tracker_covers(struct cop_tracker *tracker, pid_t pid, const struct cop
 /* Registers every private area; remembers which were, so that the stop need not ask again. */
 static int enroll_all(struct cop_tracked *t, const struct cop_vmas *vs)
 {
-        uint64_t *areas = malloc((vs->count + 1) * 2 * sizeof(*areas));
+        struct cop_tracked_area *areas = malloc((vs->count + 1) * sizeof(*areas));
         size_t n = 0;
 
         if (!areas)
@@ -123,11 +124,8 @@ static int enroll_all(struct cop_tracked *t, const struct cop_vmas *vs)
                         free(areas);
                         return r;
                 }
-                if (r == 1) {
-                        areas[2 * n] = v->start;
-                        areas[2 * n + 1] = v->end;
-                        n++;
-                }
+                if (r == 1)
+                        areas[n++] = (struct cop_tracked_area){v->start, v->end, v->ino == 0};
         }
         free(t->areas);
         t->areas = areas;
@@ -271,31 +269,49 @@ static int copy_runs(struct cop_dump *d, struct cop_tracked *t, const struct cop
         return r;
 }
 
+/* Brings the list of areas up to date; false: the process ended, or is another program by now.  Reading maps costs more than all
+ * the rest of a round, so areas are taken to be the same as long as the size of all together is.  Where that is not true, the
+ * stop finds what was not copied here.  That the memory is still the same is asked by registering something again. */
+static bool update_areas(struct cop_tracked *t, int dir_fd)
+{
+        _cleanup_free_ char *text = NULL;
+        struct cop_vmas vs = {0};
+
+        if (cop_read_file(dir_fd, "statm", 4096, &text, NULL, NULL) < 0)
+                return false;
+        uint64_t size = strtoull(text, NULL, 10);
+        if (t->area_count > 0 && size == t->size && enroll(t, t->areas[0].start, t->areas[0].end) == 1)
+                return true;
+        bool ok = cop_procfs_vmas(dir_fd, false, &vs, NULL) == 0 && enroll_all(t, &vs) == 0;
+        cop_vmas_done(&vs);
+        t->size = size;
+        return ok;
+}
+
 /* One round over one process; returns the pages copied. */
 static int64_t precopy_process(struct cop_dump *d, struct cop_tracked *t, bool everything, struct cop_error *err)
 {
         struct cop_proc p = {.pid = t->pid, .mem_fd = -EBADF, .comm = "?"};
         struct cop_runs runs = {0};
-        struct cop_vmas vs = {0};
+        struct cop_scan scan = {.runs = &runs, .pagemap_fd = t->pagemap_fd};
         char path[32];
         int64_t pages = 0;
 
         snprintf(path, sizeof(path), "/proc/%d", t->pid);
         _cleanup_close_ int dir_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        if (dir_fd < 0 || cop_procfs_vmas(dir_fd, false, &vs, NULL) < 0 || enroll_all(t, &vs) < 0) {
-                cop_vmas_done(&vs);
-                forget(t); /* ended, or another program by now */
+        if (dir_fd < 0 || !update_areas(t, dir_fd)) {
+                forget(t);
                 return 0;
         }
         _cleanup_close_ int mem_fd = openat(dir_fd, "mem", O_RDONLY | O_CLOEXEC);
         p.mem_fd = mem_fd;
         int r = 0;
-        for (size_t i = 0; i < vs.count && r == 0; i++)
-                if (wanted(&vs.list[i]) && known_area(t, vs.list[i].start, vs.list[i].end))
-                        r = cop_runs_scan(&runs, t->pagemap_fd, vs.list[i].start, vs.list[i].end,
-                                          COP_SCAN_PROTECT | (everything ? 0U : COP_SCAN_WRITTEN) |
-                                                  (vs.list[i].ino == 0 ? COP_SCAN_ANONYMOUS : 0U));
-        cop_vmas_done(&vs);
+        for (size_t i = 0; i < t->area_count && r == 0; i++)
+                r = cop_scan_area(&scan, t->areas[i].start, t->areas[i].end,
+                                  COP_SCAN_PROTECT | (everything ? 0U : COP_SCAN_WRITTEN) |
+                                          (t->areas[i].anonymous ? COP_SCAN_ANONYMOUS : 0U));
+        if (r == 0)
+                r = cop_scan_end(&scan);
         for (size_t i = 0; i < runs.count; i++)
                 pages += (int64_t)((runs.list[i].end - runs.list[i].start) / IMG_PAGE);
         r = r < 0 ? cop_error_errno(err, -r, "scanning memory") : copy_runs(d, t, &p, &runs, err);

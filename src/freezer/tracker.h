@@ -24,11 +24,17 @@ struct cop_precopy {
         size_t count;
 };
 
+struct cop_tracked_area {
+        uint64_t start, end;
+        bool anonymous;
+};
+
 struct cop_tracked {
         pid_t pid;
         int uffd, pagemap_fd;
-        uint64_t *areas; /* owned: start and end of registered areas as they were last seen */
+        struct cop_tracked_area *areas; /* owned: registered areas as they were last seen */
         size_t area_count;
+        uint64_t size; /* of the address space then */
         struct cop_precopy pre;
 };
 
