@@ -4,7 +4,7 @@
 #include "engine/internal.h"
 #include "engine/record.h"
 
-#define COP_COMMAND_LOG_MAX (64ULL << 20) /* bytes of output kept in a command's log */
+#define COP_COMMAND_LOG_MAX (64ULL << 20) /* bytes of a command's log: output with 16 bytes for each piece */
 #define COP_COMMAND_OUTPUT_MAX (1u << 20) /* bytes of a stream in a result, when not asked otherwise */
 #define COP_COMMAND_STDIN_MAX (64u << 20)
 

@@ -10,6 +10,7 @@
 #include "sandbox/wire.h"
 
 #define FRAME_MAX 65536
+#define HEADER sizeof(struct cop_log_frame)
 
 int cop_logfile_create(int dir_fd, const char *name, uint64_t max, struct cop_logfile *ret, struct cop_error *err)
 {
@@ -73,16 +74,19 @@ void cop_logfile_append(struct cop_logfile *l, unsigned char stream, const void 
 {
         const char *p = data;
 
-        while (n > 0 && l->room > 0 && l->fd >= 0) {
-                size_t most = l->room < FRAME_MAX ? (size_t)l->room : FRAME_MAX, part = MIN_OF(n, most);
+        while (n > 0 && l->room > HEADER && l->fd >= 0) {
+                size_t most = l->room - HEADER < FRAME_MAX ? (size_t)(l->room - HEADER) : FRAME_MAX;
+                size_t part = MIN_OF(n, most);
                 if (write_frame(l, stream, p, part, realtime) < 0) {
                         l->room = 0; /* after a gap nothing may follow as if there were none */
                         break;
                 }
-                l->room -= part;
+                l->room -= HEADER + part;
                 p += part;
                 n -= part;
         }
+        if (n > 0)
+                l->room = 0; /* the same when only a header would still fit */
         cop_logfile_drop(l, n);
 }
 
@@ -96,7 +100,7 @@ void cop_logfile_drop(struct cop_logfile *l, uint64_t n)
 
 bool cop_logfile_full(const struct cop_logfile *l)
 {
-        return l->room == 0 || l->fd < 0;
+        return l->room <= HEADER || l->fd < 0;
 }
 
 void cop_logfile_sync_mark(struct cop_logfile *l, usec_t realtime)

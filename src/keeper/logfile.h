@@ -1,5 +1,5 @@
-/* The log of one command: frames as in sandbox/wire.h, at most `max` bytes of output, then one truncation mark that counts
- * what was dropped. */
+/* The log of one command: frames as in sandbox/wire.h, at most `max` bytes of output and its frame headers, then one truncation
+ * mark that counts the output that was dropped. */
 #pragma once
 
 #include <stdbool.h>
@@ -11,7 +11,7 @@
 struct cop_logfile {
         int fd;           /* owned; -EBADF once closed */
         uint64_t size;    /* of the file */
-        uint64_t room;    /* bytes of output that may still be kept */
+        uint64_t room;    /* bytes that the file may still grow by: output with its frame headers */
         uint64_t dropped; /* bytes of output not kept */
         uint64_t mark_at; /* offset of the mark's number; 0 = no mark yet */
         bool mark_stale;  /* dropped has grown since the mark was written */

@@ -76,7 +76,7 @@ enum cop_wire_tag {
         COP_TAG_USER, /* "user", "root", "1000", "1000:1000"; names are looked up inside; empty = the image's default */
         COP_TAG_FLAGS,
         COP_TAG_TIMEOUT, /* µs; 0 = none */
-        COP_TAG_LOG_MAX, /* bytes of output kept in the log */
+        COP_TAG_LOG_MAX, /* bytes of output kept in the log, frame headers included */
         COP_TAG_RLIMIT_DATA,
         COP_TAG_SIGNAL,
         COP_TAG_STATUS,

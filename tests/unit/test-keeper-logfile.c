@@ -90,7 +90,8 @@ TEST(the_cap_is_exact_and_the_mark_moves_in_place)
         int dir = dir_fd();
         static char block[200000];
 
-        ASSERT_OK(cop_logfile_create(dir, "a.log", 150000, &l, &err), &err);
+        /* 100000 bytes are two frames, 50000 one. */
+        ASSERT_OK(cop_logfile_create(dir, "a.log", 150000 + 3 * sizeof(struct cop_log_frame), &l, &err), &err);
         cop_logfile_append(&l, 1, block, 100000, 1); /* two frames */
         ASSERT(!cop_logfile_full(&l));
         cop_logfile_append(&l, 2, block, 100000, 2);
@@ -112,6 +113,29 @@ TEST(the_cap_is_exact_and_the_mark_moves_in_place)
         cop_logfile_close(&l);
         cop_logfile_append(&l, 1, "late", 4, 6); /* after the end: counted, not written */
         ASSERT_EQ(l.dropped, 1050005);
+        close(dir);
+}
+
+/* One byte at a time, the headers are nearly everything: they count. */
+TEST(the_cap_is_that_of_the_file)
+{
+        struct cop_logfile l = COP_LOGFILE_NULL;
+        struct cop_error err = COP_ERROR_NULL;
+        const uint64_t max = 100 * (sizeof(struct cop_log_frame) + 1) + sizeof(struct cop_log_frame);
+        int dir = dir_fd();
+
+        ASSERT_OK(cop_logfile_create(dir, "a.log", max, &l, &err), &err);
+        uint64_t before = l.size;
+        for (int i = 0; i < 1000; i++) {
+                ASSERT_EQ(cop_logfile_full(&l), i >= 100); /* a header alone is no room */
+                cop_logfile_append(&l, 1, "x", 1, 1);
+        }
+        ASSERT_EQ(l.size, before + max - sizeof(struct cop_log_frame));
+        cop_logfile_sync_mark(&l, 2);
+        struct content c = read_back(dir, "a.log");
+        ASSERT_EQ(c.out, 100);
+        ASSERT_EQ(c.dropped, 900);
+        cop_logfile_close(&l);
         close(dir);
 }
 
