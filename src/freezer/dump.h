@@ -53,11 +53,22 @@ struct cop_dump {
         int64_t clock_offset[2]; /* ns that the tree's monotonic and boot clocks are ahead of ours */
         bool tracking; /* what the tracker says of writes refers to this parent, or to pages copied before the stop */
         int net_diag_fd;
-        bool root; /* map_files may be read */
+        struct cop_view *views; /* owned; dump_mapped.c: areas of files, sorted */
+        size_t view_count;
+        bool guest; /* the engine is in the tree's namespaces (guest.h), with the rights of its user namespace only */
 };
+
+/* A stay in one of the tree's namespaces: name as in /proc/PID/ns, type as for setns.  A guest lives there anyway. */
+struct cop_visit {
+        int home_fd, type;
+};
+int cop_dump_enter(const struct cop_dump *d, const char *name, int type, struct cop_visit *ret, struct cop_error *err);
+int cop_dump_leave(struct cop_visit *visit, struct cop_error *err);
 
 /* dump_proc.c: processes, threads, credentials, signals, timers. */
 int cop_dump_procs(struct cop_dump *d, struct cop_error *err);
+/* Before anything is run in a process of a guest's tree: the filters that it cannot read are the memory watch's and nobody else's. */
+int cop_dump_check_filters(struct cop_dump *d, struct cop_error *err);
 /* dump_mem.c */
 int cop_collect_memory(struct cop_dump *d, struct cop_error *err);
 int cop_dump_memory(struct cop_dump *d, struct cop_error *err);
@@ -81,15 +92,23 @@ struct cop_dump_file *cop_dump_known_index(const struct cop_dump *d, uint32_t in
 struct cop_dump_file *cop_dump_remember(struct cop_dump *d, struct cop_dump_file f);
 uint32_t cop_dump_link(struct cop_dump *d, uint64_t dev, uint64_t ino, bool *ret_new);
 /* dump_name.c: the path, as the tree's first process sees it, of an inode that a line of an inotify descriptor's fdinfo names;
- * of a file whose name `path` was removed while another one remains, which replaces it.  -ENOENT, -EAGAIN (too many files to
+ * of a file whose name `path` was removed while another one remains, which replaces it (of st only the numbers are known when
+ * st_nlink is 0: then it may have none).  -ENOENT, -EAGAIN (too many files to
  * look at) and others: none was found. */
 int cop_dump_watch_name(const struct cop_dump *d, const struct cop_dump_file *known, const char *line, char *path,
                         size_t size);
 int cop_dump_other_name(const struct cop_dump *d, const struct stat *st, char *path, size_t size);
+/* dump_mapped.c: the content of f, which has the identity of mapped areas, out of them: for who may not open it.  Process and path are
+ * those of one such area. */
+int cop_dump_object_mapped(struct cop_dump *d, uint32_t proc, struct img_file *f, const char *path,
+                           struct cop_error *err);
+/* Adds the pages of data, which are at `offset` of the object, to its extents where they are not zero. */
+int cop_dump_filled_pages(struct cop_dump *d, struct img_file *f, uint64_t offset, const char *data, size_t pages,
+                          struct cop_error *err);
 /* dump_sysv.c: all objects; then the file index of an attached segment. */
 int cop_dump_sysv(struct cop_dump *d, struct cop_error *err);
 int cop_dump_sysv_area(struct cop_dump *d, uint32_t proc, const struct cop_vma *v, struct cop_error *err);
-/* An id as it is inside the tree's user namespace (UINT32_MAX: it has none). */
+/* An id, as the engine sees it, as it is inside the tree's user namespace (UINT32_MAX: it has none). */
 uint32_t cop_dump_uid(const struct cop_dump *d, uint32_t uid);
 uint32_t cop_dump_gid(const struct cop_dump *d, uint32_t gid);
 /* dump_queue.c: what a socket has received, through a duplicate; or the packets given. */

@@ -749,6 +749,23 @@ static int open_mapped(const struct cop_dump *d, uint32_t proc, const struct cop
         return openat(d->tree.procs[proc].dir_fd, path, O_RDONLY | O_CLOEXEC);
 }
 
+/* The same for who may not open it, and so cannot be told whether it has another name: it is looked for where that matters. */
+static int dump_unopened(struct cop_dump *d, uint32_t proc, struct cop_dump_file *known, struct img_file *f, char *path,
+                         struct cop_error *err)
+{
+        const struct stat st = {.st_dev = known->dev, .st_ino = known->ino};
+        bool first;
+
+        if (f->kind == IMG_FILE_REGULAR && f->flags == O_RDWR &&
+            cop_dump_other_name(d, &st, path, LINK_MAX_BYTES) == 0) {
+                f->path = cop_image_puts(d->writer, path);
+                f->arg[2] = 1;
+                return 0;
+        }
+        f->link = cop_dump_link(d, known->dev, known->ino, &first);
+        return first ? cop_dump_object_mapped(d, proc, f, path, err) : 0;
+}
+
 static int dump_mapped_object(struct cop_dump *d, uint32_t proc, const struct cop_vma *v, struct cop_dump_file *known,
                               struct img_file *f, char *path, struct cop_error *err)
 {
@@ -756,6 +773,8 @@ static int dump_mapped_object(struct cop_dump *d, uint32_t proc, const struct co
         struct stat st;
 
         _cleanup_close_ int fd = open_mapped(d, proc, v);
+        if (fd < 0 && d->guest)
+                return dump_unopened(d, proc, known, f, path, err);
         if (fd < 0 || fstat(fd, &st) < 0)
                 return cop_not_freezable(d, proc, err, "maps %.100s, which only root can read (%s)", path,
                                          strerror(errno));

@@ -110,6 +110,8 @@ static bool cut_name(char *path)
 
 static bool same_inode(const struct stat *a, const struct stat *b)
 {
+        if (b->st_nlink == 0)
+                return a->st_ino == b->st_ino && a->st_dev == b->st_dev;
         return a->st_ino == b->st_ino && a->st_mode == b->st_mode && a->st_nlink == b->st_nlink &&
                a->st_size == b->st_size && a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
                a->st_mtim.tv_nsec == b->st_mtim.tv_nsec && a->st_ctim.tv_sec == b->st_ctim.tv_sec &&

@@ -1,6 +1,7 @@
 /* Processes and threads: what registers, /proc and a batch of calls inside each thread tell about them. */
 #include <fcntl.h>
 #include <linux/kcmp.h>
+#include <linux/seccomp.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -105,12 +106,47 @@ static struct img_ref dump_signals(struct cop_dump *d, pid_t tid, unsigned flags
         }
 }
 
+/* Asked of the filter itself.  Only where a memory watch may be: a filter of the program's own may take the question amiss. */
+static bool only_watched(struct cop_proc *p, struct cop_task *t)
+{
+        uint64_t vdso = p->syscall_insn ? 0 : cop_procfs_vdso(p->dir_fd), arg[6] = {0, 0, COP_WATCH_PROBE};
+        int64_t result = 0;
+
+        if (vdso)
+                p->syscall_insn = vdso + cop_vdso_syscall();
+        return p->syscall_insn && cop_remote_syscall(p, t, SYS_madvise, arg, &result, NULL) == 0 &&
+               result == -COP_WATCH_ANSWER;
+}
+
+int cop_dump_check_filters(struct cop_dump *d, struct cop_error *err)
+{
+        for (uint32_t i = 0; i < d->tree.count && d->guest; i++)
+                for (size_t k = 0; k < d->tree.procs[i].task_count; k++) {
+                        struct cop_proc *p = &d->tree.procs[i];
+                        struct cop_procfs_status status;
+                        char path[32];
+                        snprintf(path, sizeof(path), "task/%d", p->tasks[k].tid);
+                        _cleanup_close_ int dir_fd = openat(p->dir_fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+                        if (dir_fd < 0)
+                                return cop_error_errno(err, errno, "opening thread %d", p->tasks[k].tid);
+                        int r = cop_procfs_status(dir_fd, &status, err);
+                        if (r < 0)
+                                return r;
+                        if (status.seccomp == SECCOMP_MODE_FILTER &&
+                            (status.filters != 1 || !d->parent || !only_watched(p, &p->tasks[k])))
+                                return cop_not_freezable(d, i, err, "has a seccomp filter, which only root may read");
+                }
+        return 0;
+}
+
 /* Filters of the tree; the memory watch's is made anew at every thaw. */
 static int dump_filters(struct cop_dump *d, uint32_t index, pid_t tid, struct img_thread *it, struct cop_error *err)
 {
         struct sock_filter program[4096];
 
         it->first_filter = cop_image_count(d->writer, IMG_FILTERS);
+        if (d->guest)
+                return 0; /* cop_dump_check_filters() */
         for (long i = 0;; i++) {
                 long n = ptrace((enum __ptrace_request)PTRACE_SECCOMP_GET_FILTER, tid, i, program);
                 if (n < 0 && errno == ENOENT)
@@ -211,7 +247,7 @@ static int dump_thread(struct cop_dump *d, uint32_t index, struct cop_task *t, s
         it.priority = (uint32_t)stat.priority;
         it.nice = stat.nice;
         dump_affinity(d, t->tid, &it);
-        if (status.seccomp == 2) {
+        if (status.seccomp == SECCOMP_MODE_FILTER) {
                 r = dump_filters(d, index, t->tid, &it, err);
                 if (r < 0)
                         return r;

@@ -10,12 +10,10 @@
 #include <sys/sem.h>
 #include <sys/shm.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "freezer/dump.h"
-#include "freezer/runs.h"
 #include "freezer/sysv.h"
 
 #define MESSAGE_MAX (1UL << 20)
@@ -24,36 +22,15 @@
 #define MSG_COPY 040000
 #endif
 
-static bool empty_page(const char *p)
-{
-        static const char zeros[IMG_PAGE];
-
-        return memcmp(p, zeros, IMG_PAGE) == 0;
-}
-
 static int dump_segment(struct cop_dump *d, int id, struct img_file *f, struct cop_error *err)
 {
         const char *at = shmat(id, NULL, SHM_RDONLY);
         size_t pages = (f->arg[IMG_SYSV_SIZE] + IMG_PAGE - 1) / IMG_PAGE;
-        int r = 0;
 
         if (at == (const char *)-1)
                 return cop_error_errno(err, errno, "attaching the SysV segment %d", id);
         f->first_extent = cop_image_count(d->writer, IMG_EXTENTS);
-        for (size_t i = 0, n; i < pages && r == 0; i += n) {
-                n = 1;
-                if (empty_page(at + i * IMG_PAGE))
-                        continue;
-                while (i + n < pages && n < COP_COPY_SIZE / IMG_PAGE && !empty_page(at + (i + n) * IMG_PAGE))
-                        n++;
-                struct img_extent e = {.address = i * IMG_PAGE,
-                                       .pages = (uint32_t)n,
-                                       .checksum = XXH3_64bits(at + i * IMG_PAGE, n * IMG_PAGE) | 1};
-                r = cop_image_write_pages(d->writer, at + i * IMG_PAGE, n * IMG_PAGE, &e.offset, err);
-                cop_image_add(d->writer, IMG_EXTENTS, &e);
-                f->extents++;
-                d->pages_written += n;
-        }
+        int r = cop_dump_filled_pages(d, f, 0, at, pages, err);
         shmdt(at);
         return r;
 }
@@ -147,19 +124,18 @@ static int dump_kind(struct cop_dump *d, unsigned type, const char *path, struct
 
 int cop_dump_sysv(struct cop_dump *d, struct cop_error *err)
 {
-        _cleanup_close_ int home = open("/proc/self/ns/ipc", O_RDONLY | O_CLOEXEC);
-        _cleanup_close_ int there = openat(d->tree.procs[0].dir_fd, "ns/ipc", O_RDONLY | O_CLOEXEC);
+        struct cop_visit visit;
+        int r = cop_dump_enter(d, "ipc", CLONE_NEWIPC, &visit, err);
 
-        if (home < 0 || there < 0 || setns(there, CLONE_NEWIPC) < 0)
-                return cop_error_errno(err, errno, "entering the tree's ipc namespace");
-        int r = dump_kind(d, IMG_SYSV_SHM, "/proc/sysvipc/shm", err);
+        if (r < 0)
+                return r;
+        r = dump_kind(d, IMG_SYSV_SHM, "/proc/sysvipc/shm", err);
         if (r == 0)
                 r = dump_kind(d, IMG_SYSV_SEM, "/proc/sysvipc/sem", err);
         if (r == 0)
                 r = dump_kind(d, IMG_SYSV_MSG, "/proc/sysvipc/msg", err);
-        if (setns(home, CLONE_NEWIPC) < 0)
-                r = cop_error_errno(err, errno, "returning to the engine's ipc namespace");
-        return r;
+        int left = cop_dump_leave(&visit, r < 0 ? NULL : err);
+        return r < 0 ? r : left;
 }
 
 int cop_dump_sysv_area(struct cop_dump *d, uint32_t proc, const struct cop_vma *v, struct cop_error *err)

@@ -14,6 +14,7 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "freezer/dump.h"
+#include "freezer/guest.h"
 #include "freezer/tracker.h"
 
 int cop_not_freezable(const struct cop_dump *d, uint32_t proc, struct cop_error *err, const char *format, ...)
@@ -57,44 +58,59 @@ static void dump_clocks(struct cop_dump *d, struct img_tree *t)
         }
 }
 
-static int enter_namespace(int proc_fd, const char *name, int type)
+int cop_dump_enter(const struct cop_dump *d, const char *name, int type, struct cop_visit *ret, struct cop_error *err)
 {
-        _cleanup_close_ int fd = openat(proc_fd, name, O_RDONLY | O_CLOEXEC);
+        char home[32], there[32];
 
-        return fd < 0 || setns(fd, type) < 0 ? -errno : 0;
+        *ret = (struct cop_visit){.home_fd = -EBADF, .type = type};
+        if (d->guest)
+                return 0;
+        snprintf(home, sizeof(home), "/proc/self/ns/%s", name);
+        snprintf(there, sizeof(there), "ns/%s", name);
+        _cleanup_close_ int home_fd = open(home, O_RDONLY | O_CLOEXEC);
+        _cleanup_close_ int fd = openat(d->tree.procs[0].dir_fd, there, O_RDONLY | O_CLOEXEC);
+        if (home_fd < 0 || fd < 0 || setns(fd, type) < 0)
+                return cop_error_errno(err, errno, "entering the tree's %s namespace", name);
+        ret->home_fd = TAKE_FD(home_fd);
+        return 0;
 }
 
-/* A socket of the tree's network namespace, for questions about its sockets: made by a short stay there. */
+int cop_dump_leave(struct cop_visit *visit, struct cop_error *err)
+{
+        int r = visit->home_fd >= 0 && setns(visit->home_fd, visit->type) < 0 ? -errno : 0;
+
+        visit->home_fd = cop_close(visit->home_fd);
+        return r < 0 ? cop_error_errno(err, -r, "returning from a namespace of the tree") : 0;
+}
+
+/* A socket of the tree's network namespace, for questions about its sockets. */
 static int open_diag(struct cop_dump *d, struct cop_error *err)
 {
-        _cleanup_close_ int home = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
-        int r = home < 0 ? -errno : enter_namespace(d->tree.procs[0].dir_fd, "ns/net", CLONE_NEWNET);
+        struct cop_visit visit;
+        int r = cop_dump_enter(d, "net", CLONE_NEWNET, &visit, err);
 
         if (r < 0)
-                return cop_error_errno(err, -r, "entering the tree's network namespace");
+                return r;
         d->net_diag_fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, 4 /* NETLINK_SOCK_DIAG */);
-        r = d->net_diag_fd < 0 ? -errno : 0;
-        if (setns(home, CLONE_NEWNET) < 0)
-                r = -errno;
-        return r < 0 ? cop_error_errno(err, -r, "asking about the tree's sockets") : 0;
+        if (d->net_diag_fd < 0)
+                r = cop_error_errno(err, errno, "asking about the tree's sockets");
+        int left = cop_dump_leave(&visit, r < 0 ? NULL : err);
+        return r < 0 ? r : left;
 }
 
 static int dump_uts(struct cop_dump *d, struct img_tree *t, struct cop_error *err)
 {
-        _cleanup_close_ int home = open("/proc/self/ns/uts", O_RDONLY | O_CLOEXEC);
         struct utsname u = {0};
-        int r = home < 0 ? -errno : enter_namespace(d->tree.procs[0].dir_fd, "ns/uts", CLONE_NEWUTS);
+        struct cop_visit visit;
+        int r = cop_dump_enter(d, "uts", CLONE_NEWUTS, &visit, err);
 
-        if (r == 0) {
-                uname(&u);
-                if (setns(home, CLONE_NEWUTS) < 0)
-                        r = -errno;
-        }
         if (r < 0)
-                return cop_error_errno(err, -r, "reading the tree's host name");
+                return r;
+        uname(&u);
+        r = cop_dump_leave(&visit, err);
         t->hostname = cop_image_puts(d->writer, u.nodename);
         t->domainname = cop_image_puts(d->writer, u.domainname);
-        return 0;
+        return r;
 }
 
 /* Lines "inside outside count", outside as the engine sees it. */
@@ -111,12 +127,12 @@ static uint32_t map_id(const char *text, uint32_t id)
 
 uint32_t cop_dump_uid(const struct cop_dump *d, uint32_t uid)
 {
-        return map_id(d->id_maps[0], uid);
+        return d->guest ? uid : map_id(d->id_maps[0], uid);
 }
 
 uint32_t cop_dump_gid(const struct cop_dump *d, uint32_t gid)
 {
-        return map_id(d->id_maps[1], gid);
+        return d->guest ? gid : map_id(d->id_maps[1], gid);
 }
 
 static int dump_tree(struct cop_dump *d, struct cop_error *err)
@@ -196,6 +212,7 @@ static void dump_done(struct cop_dump *d)
         free(d->files);
         free(d->objects);
         free(d->sources);
+        free(d->views);
         free(d->buffer);
         free(d->id_maps[0]);
         free(d->id_maps[1]);
@@ -215,6 +232,8 @@ static int run_stages(struct cop_dump *d, struct cop_freeze_result *res, struct 
         usec_t last = cop_now(CLOCK_MONOTONIC);
         int r = cop_tree_read_registers(&d->tree, err);
 
+        if (r == 0)
+                r = cop_dump_check_filters(d, err);
         if (r == 0)
                 r = dump_tree(d, err);
         if (r == 0)
@@ -252,6 +271,8 @@ static int precopy(struct cop_dump *d, struct cop_freeze_result *res, struct cop
                 r = cop_tree_stop(d->request->root, &d->tree, err);
                 if (r == 0)
                         r = cop_tree_read_registers(&d->tree, err);
+                if (r == 0)
+                        r = cop_dump_check_filters(d, err);
                 if (r == 0)
                         r = cop_tracker_adopt(t, d, err);
                 rewind_live(&d->tree);
@@ -308,9 +329,10 @@ static void fill_result(const struct cop_dump *d, struct cop_freeze_result *res)
         res->files = cop_image_count(d->writer, IMG_FILES);
 }
 
-int cop_freeze(const struct cop_freeze_request *request, struct cop_freeze_result *ret, struct cop_error *err)
+static int freeze(const struct cop_freeze_request *request, bool guest, struct cop_freeze_result *ret,
+                  struct cop_error *err)
 {
-        struct cop_dump d = {.request = request, .tree.pidns_fd = -EBADF, .net_diag_fd = -EBADF};
+        struct cop_dump d = {.request = request, .tree.pidns_fd = -EBADF, .net_diag_fd = -EBADF, .guest = guest};
         struct cop_image *parent = NULL;
         struct cop_freeze_result res = {0};
         usec_t begin = cop_now(CLOCK_MONOTONIC);
@@ -349,4 +371,31 @@ out:
         cop_image_writer_free(d.writer);
         cop_image_free(parent);
         return r < 0 ? cop_error_wrap(err, r, "freezing") : 0;
+}
+
+struct freeze_call {
+        const struct cop_freeze_request *request;
+        struct cop_freeze_result *ret;
+        struct cop_error *err;
+};
+
+static int freeze_as_guest(void *userdata)
+{
+        struct freeze_call *call = userdata;
+
+        return freeze(call->request, true, call->ret, call->err);
+}
+
+int cop_freeze(const struct cop_freeze_request *request, struct cop_freeze_result *ret, struct cop_error *err)
+{
+        struct freeze_call call = {request, ret, err};
+        int status;
+
+        if (!cop_guest_needed())
+                return freeze(request, false, ret, err);
+        int r = cop_guest_run(request->root, freeze_as_guest, &call, err);
+        /* The guest has seen it end; its parent has to, too. */
+        if (r == 0 && request->flags & COP_FREEZE_KILL)
+                (void)cop_wait_task(request->root, &status);
+        return r;
 }

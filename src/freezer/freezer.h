@@ -4,6 +4,8 @@
  * (image.h).  Both calls work on the calling thread, which becomes the tracer meanwhile; they block for milliseconds and
  * never leave a tree half stopped: on error a frozen tree runs on as it was, a half thawed one is gone.
  * Not for concurrent use from several threads of one process.  SIGCHLD needs no handling by the caller.
+ * A caller who only owns the tree's user namespace freezes through a guest (guest.h): a process that shares his memory and descriptors
+ * does the work, cop_freeze_request.stopped included, inside that namespace.
  *
  * Theory of operation: doc/freezer.md.
  */

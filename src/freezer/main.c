@@ -1,17 +1,20 @@
 /* coppice-freeze: drives the engine by hand, for developers and tests.
  *
- *      coppice-freeze run [--dir D] [--output F] [--pidfile F] [--no-user] -- COMMAND…
+ *      coppice-freeze run [--dir D] [--output F] [--pidfile F] [--no-user | --user F] -- COMMAND…
  *      coppice-freeze freeze --root PID --image D [--parent D] [--kill] [--sync] [--external NAME=DEV:INO]
  *      coppice-freeze track --root PID --image D --count N [--interval MS]      N images D/0, D/1 … while the tree runs on
- *      coppice-freeze thaw --image D [--pidfile F] [--copy] [--no-user] [--external NAME=FD]
+ *      coppice-freeze thaw --image D [--pidfile F] [--copy] [--no-user | --user F] [--external NAME=FD]
  *      coppice-freeze inspect --image D [--pages]
  *      coppice-freeze verify --image D
  *
+ * The tree gets a user namespace of its own: the one that F (as /proc/PID/ns/user) stands for, else a new one, with all ids below 65536 as
+ * they are when root makes it and with the caller's own as 0 when anybody else does.
  * run makes namespaces like a sandbox's, with a small init as pid 1 that starts the command and ends with its status;
  * run and thaw stay until the tree has ended and exit with that status (137 when it was killed).
  */
 #include <fcntl.h>
 #include <getopt.h>
+#include <grp.h>
 #include <net/if.h>
 #include <poll.h>
 #include <sched.h>
@@ -37,7 +40,7 @@
 #define EXTERNALS_MAX 16
 
 struct options {
-        const char *dir, *output, *pidfile, *image, *parent;
+        const char *dir, *output, *pidfile, *image, *parent, *user;
         pid_t root;
         int count, interval;
         bool no_user, kill, sync, copy, pages;
@@ -48,11 +51,12 @@ struct options {
 
 static int usage(void)
 {
-        fputs("usage: coppice-freeze run [--dir D] [--output F] [--pidfile F] [--no-user] -- COMMAND...\n"
+        fputs("usage: coppice-freeze run [--dir D] [--output F] [--pidfile F] [--no-user | --user F] -- COMMAND...\n"
               "       coppice-freeze freeze --root PID --image D [--parent D] [--kill] [--sync] [--external "
               "NAME=DEV:INO]\n"
               "       coppice-freeze track --root PID --image D --count N [--interval MS]\n"
-              "       coppice-freeze thaw --image D [--pidfile F] [--copy] [--no-user] [--external NAME=FD]\n"
+              "       coppice-freeze thaw --image D [--pidfile F] [--copy] [--no-user | --user F] [--external "
+              "NAME=FD]\n"
               "       coppice-freeze inspect --image D [--pages]\n"
               "       coppice-freeze verify --image D\n",
               stderr);
@@ -118,18 +122,29 @@ static int setup_inside(void *userdata, struct cop_error *err)
         return 0;
 }
 
-static int map_ids(pid_t pid)
+static int write_map(pid_t pid, const char *name, const char *text)
 {
         char path[64];
-        int r;
 
-        snprintf(path, sizeof(path), "/proc/%d/uid_map", pid);
-        r = cop_write_kernel_file(AT_FDCWD, path, "0 0 65536", NULL);
-        snprintf(path, sizeof(path), "/proc/%d/gid_map", pid);
-        return r < 0 ? r : cop_write_kernel_file(AT_FDCWD, path, "0 0 65536", NULL);
+        snprintf(path, sizeof(path), "/proc/%d/%s", pid, name);
+        return cop_write_kernel_file(AT_FDCWD, path, text, NULL);
 }
 
-/* A user namespace with the ids as they are, as a descriptor. */
+static int map_ids(pid_t pid)
+{
+        char own[2][32];
+        int r = write_map(pid, "uid_map", "0 0 65536");
+
+        if (r == 0)
+                return write_map(pid, "gid_map", "0 0 65536");
+        snprintf(own[0], sizeof(own[0]), "0 %u 1", geteuid());
+        snprintf(own[1], sizeof(own[1]), "0 %u 1", getegid());
+        r = write_map(pid, "uid_map", own[0]);
+        if (r == 0)
+                r = write_map(pid, "setgroups", "deny"); /* else an ordinary user may not write the next */
+        return r < 0 ? r : write_map(pid, "gid_map", own[1]);
+}
+
 static int make_user_namespace(void)
 {
         int pair[2], fd = -EBADF;
@@ -156,6 +171,15 @@ static int make_user_namespace(void)
                 waitpid(pid, NULL, 0);
         }
         return fd;
+}
+
+/* The user namespace for a tree as a descriptor; false when there is none to be had, with -EBADF when none is wanted. */
+static bool user_namespace(const struct options *o, int *ret_fd)
+{
+        *ret_fd = o->no_user ? -EBADF : o->user ? open(o->user, O_RDONLY | O_CLOEXEC) : make_user_namespace();
+        if (*ret_fd < 0 && !o->no_user)
+                fprintf(stderr, "coppice-freeze: %s: no user namespace\n", o->user ? o->user : "making one");
+        return *ret_fd >= 0 || o->no_user;
 }
 
 /* ---- run ---- */
@@ -197,14 +221,22 @@ __attribute__((noreturn)) static void be_init(const struct options *o, char **ar
 
 static int command_run(const struct options *o, char **argv)
 {
-        int user_fd = o->no_user ? -EBADF : make_user_namespace();
+        int user_fd;
 
         if (!argv[0])
                 return usage();
+        if (!user_namespace(o, &user_fd))
+                return 1;
         if (user_fd >= 0 && setns(user_fd, CLONE_NEWUSER) < 0) {
                 perror("setns");
                 return 1;
         }
+        /* As root of the user namespace; the change makes memory undumpable, which could not be frozen then. */
+        if (user_fd >= 0 && (setgroups(0, NULL), setresgid(0, 0, 0) < 0 || setresuid(0, 0, 0) < 0)) {
+                perror("becoming root of the user namespace");
+                return 1;
+        }
+        prctl(PR_SET_DUMPABLE, 1);
         cop_close(user_fd);
         if (unshare(CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP | CLONE_NEWPID |
                     CLONE_NEWTIME) < 0) {
@@ -306,7 +338,7 @@ static int command_thaw(const struct options *o)
         struct cop_thaw_result res;
         struct cop_error err = COP_ERROR_NULL;
         _cleanup_close_ int image_fd = o->image ? open_folder(o->image, false) : -EBADF;
-        _cleanup_close_ int user_fd = o->no_user ? -EBADF : make_user_namespace();
+        _cleanup_close_ int user_fd = -EBADF;
         struct cop_thaw_request req = {
                 .image_dir_fd = image_fd,
                 .namespaces = COP_THAW_NAMESPACES_NEW,
@@ -320,6 +352,8 @@ static int command_thaw(const struct options *o)
 
         if (image_fd < 0)
                 return usage();
+        if (!user_namespace(o, &user_fd))
+                return 1;
         req.namespaces.user_fd = user_fd;
         if (cop_thaw(&req, &res, &err) < 0)
                 return complain(&err);
@@ -395,11 +429,12 @@ static bool parse_external(struct options *o, const char *text)
 static bool parse(struct options *o, int argc, char **argv)
 {
         static const struct option longs[] = {
-                {"dir", 1, NULL, 'd'},     {"output", 1, NULL, 'o'},   {"pidfile", 1, NULL, 'p'},
-                {"image", 1, NULL, 'i'},   {"parent", 1, NULL, 'P'},   {"root", 1, NULL, 'r'},
-                {"kill", 0, NULL, 'k'},    {"sync", 0, NULL, 's'},     {"copy", 0, NULL, 'c'},
-                {"no-user", 0, NULL, 'u'}, {"pages", 0, NULL, 'g'},    {"external", 1, NULL, 'e'},
-                {"count", 1, NULL, 'n'},   {"interval", 1, NULL, 't'}, {NULL, 0, NULL, 0},
+                {"dir", 1, NULL, 'd'},      {"output", 1, NULL, 'o'}, {"pidfile", 1, NULL, 'p'},
+                {"image", 1, NULL, 'i'},    {"parent", 1, NULL, 'P'}, {"root", 1, NULL, 'r'},
+                {"kill", 0, NULL, 'k'},     {"sync", 0, NULL, 's'},   {"copy", 0, NULL, 'c'},
+                {"no-user", 0, NULL, 'u'},  {"user", 1, NULL, 'U'},   {"pages", 0, NULL, 'g'},
+                {"external", 1, NULL, 'e'}, {"count", 1, NULL, 'n'},  {"interval", 1, NULL, 't'},
+                {NULL, 0, NULL, 0},
         };
         int c;
 
@@ -434,6 +469,9 @@ static bool parse(struct options *o, int argc, char **argv)
                         break;
                 case 'u':
                         o->no_user = true;
+                        break;
+                case 'U':
+                        o->user = optarg;
                         break;
                 case 'g':
                         o->pages = true;

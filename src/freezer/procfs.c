@@ -1,6 +1,7 @@
 #include "freezer/procfs.h"
 
 #include <ctype.h>
+#include <elf.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -121,6 +122,7 @@ int cop_procfs_status(int dir_fd, struct cop_procfs_status *ret, struct cop_erro
         s.umask = (uint32_t)cop_procfs_field_u64(text, "Umask", 8);
         s.no_new_privs = (uint32_t)cop_procfs_field_u64(text, "NoNewPrivs", 10);
         s.seccomp = (uint32_t)cop_procfs_field_u64(text, "Seccomp", 10);
+        s.filters = (uint32_t)cop_procfs_field_u64(text, "Seccomp_filters", 10);
         (void)innermost(text, "NSpid", &s.ns_depth);
         s.ns_pgid = innermost(text, "NSpgid", NULL);
         s.ns_sid = innermost(text, "NSsid", NULL);
@@ -242,6 +244,24 @@ void cop_vmas_done(struct cop_vmas *v)
         free(v->list);
         free(v->text);
         *v = (struct cop_vmas){0};
+}
+
+uint64_t cop_procfs_vdso(int dir_fd)
+{
+        uint64_t pair[2], found = 0;
+        struct cop_vmas vs = {0};
+        _cleanup_close_ int fd = openat(dir_fd, "auxv", O_RDONLY | O_CLOEXEC);
+
+        while (fd >= 0 && read(fd, pair, sizeof(pair)) == sizeof(pair))
+                if (pair[0] == AT_SYSINFO_EHDR)
+                        return pair[1];
+        /* Only its user may open that, and who has the rights of its user namespace; the maps are for all who may trace it. */
+        if (fd < 0 && cop_procfs_vmas(dir_fd, false, &vs, NULL) == 0)
+                for (size_t i = 0; i < vs.count; i++)
+                        if (vs.list[i].vdso)
+                                found = vs.list[i].start;
+        cop_vmas_done(&vs);
+        return found;
 }
 
 static int compare_int(const void *a, const void *b)

@@ -25,7 +25,7 @@ int cop_procfs_stat(int dir_fd, struct cop_procfs_stat *ret, struct cop_error *e
 struct cop_procfs_status {
         pid_t tracer;
         uint32_t umask;
-        uint32_t no_new_privs, seccomp;
+        uint32_t no_new_privs, seccomp, filters; /* how many seccomp filters */
         uint64_t inheritable, permitted, effective, bounding, ambient;
         int ns_depth;          /* how many pid namespaces deep */
         pid_t ns_pgid, ns_sid; /* in the innermost */
@@ -54,6 +54,9 @@ struct cop_vmas {
 void cop_vmas_done(struct cop_vmas *v);
 /* full: reads smaps (flags such as growsdown need it); otherwise maps only, flags from the permissions. */
 int cop_procfs_vmas(int dir_fd, bool full, struct cop_vmas *ret, struct cop_error *err);
+
+/* Address of the vdso's text, 0: none. */
+uint64_t cop_procfs_vdso(int dir_fd);
 
 /* Value of "key:" in a text of lines, or NULL; *ret_length up to the end of line. */
 const char *cop_procfs_field(const char *text, const char *key, size_t *ret_length);

@@ -558,6 +558,8 @@ static void add_thread(struct cop_restore *r, struct region *g, struct table *t,
         if (!th->creds.no_new_privs)
                 add_filters(r, g, t, th);
         add_creds(r, g, t, &th->creds);
+        /* Other ids make the process undumpable, and it is still to be seized; thaw.c sets what it was. */
+        add(g, t, 0, SYS_prctl, PR_SET_DUMPABLE, 1, 0, 0, 0, 0);
         if (th->pdeath_signal)
                 add(g, t, 0, SYS_prctl, PR_SET_PDEATHSIG, (uint64_t)th->pdeath_signal, 0, 0, 0, 0);
         add_signals(r, g, t, p->pid, th->tid, (struct img_ref){th->first_signal, th->signals});
@@ -674,7 +676,6 @@ int cop_restore_memory(struct cop_restore *r, struct cop_error *err)
         add_thread(r, &g, &g.main, p, RESTORE_THREAD(r, p->first_thread));
         if (p->mce_kill != PR_MCE_KILL_DEFAULT)
                 add(&g, &g.main, 0, SYS_prctl, PR_MCE_KILL, PR_MCE_KILL_SET, p->mce_kill, 0, 0, 0);
-        add(&g, &g.main, 0, SYS_prctl, PR_SET_DUMPABLE, p->dumpable == 1 ? 1 : 0, 0, 0, 0, 0);
         add(&g, &g.main, COP_OP_PARK, 0, 0, 0, 0, 0, 0, 0);
         if (g.full)
                 return cop_error_set(err, ENOSPC, COP_ERR_internal, "the restore table of process %d is too small",

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -17,6 +18,7 @@
 
 #include "base/cleanup.h"
 #include "freezer/freezer.h"
+#include "freezer/guest.h"
 #include "freezer/procfs.h"
 #include "freezer/restore.h"
 #include "freezer/tracee.h"
@@ -208,6 +210,12 @@ static int find_threads(struct thaw *t, struct cop_error *err)
         return 0;
 }
 
+static int remove_inside(void *userdata)
+{
+        cop_restore_sysv_remove(userdata);
+        return 0;
+}
+
 /* Segments that were removed while attached are removed now that they are attached again. */
 static int remove_doomed(struct thaw *t, struct cop_error *err)
 {
@@ -215,6 +223,8 @@ static int remove_doomed(struct thaw *t, struct cop_error *err)
 
         if (!cop_restore_sysv_doomed(t->image))
                 return 0;
+        if (cop_guest_needed())
+                return cop_guest_run(t->root, remove_inside, t->image, err);
         snprintf(path, sizeof(path), "/proc/%d/ns/ipc", t->root);
         _cleanup_close_ int there = open(path, O_RDONLY | O_CLOEXEC);
         _cleanup_close_ int home = open("/proc/self/ns/ipc", O_RDONLY | O_CLOEXEC);
@@ -263,6 +273,19 @@ static int take_watch(struct thaw *t, struct cop_proc *p, struct cop_task *task,
         return r < 0 ? r : cop_remote_syscall(p, task, SYS_close, arg, &result, err);
 }
 
+/* Undumpable only now: without rights over the memory's user namespace (a stub's is the engine's) it could not have been seized. */
+static int hide(struct cop_proc *p, struct cop_task *task, struct cop_error *err)
+{
+        uint64_t arg[6] = {PR_SET_DUMPABLE, 0};
+        int64_t result;
+
+        /* Its own filter is there again, and need not allow this. */
+        (void)ptrace(PTRACE_SETOPTIONS, task->tid, 0, 1 << 21 /* PTRACE_O_SUSPEND_SECCOMP */);
+        int r = cop_remote_syscall(p, task, SYS_prctl, arg, &result, err);
+        return r == 0 && result != 0 ? cop_error_errno(err, (int)-result, "hiding the memory of thread %d", task->tid)
+                                     : r;
+}
+
 static int unmap_region(struct thaw *t, const struct thaw_thread *th, struct cop_error *err)
 {
         const struct img_proc *ip = IMG_RECORD(t->image, IMG_PROCS, img_proc, th->proc);
@@ -283,7 +306,7 @@ static int unmap_region(struct thaw *t, const struct thaw_thread *th, struct cop
         r = cop_remote_syscall(&p, &task, SYS_munmap, arg, &result, err);
         if (r == 0 && result != 0)
                 r = cop_error_errno(err, (int)-result, "unmapping the trampoline");
-        return r;
+        return r < 0 || ip->dumpable == 1 ? r : hide(&p, &task, err);
 }
 
 static int write_registers(struct thaw *t, const struct thaw_thread *th, struct cop_error *err)

@@ -125,6 +125,14 @@ static int seize(struct cop_tree *tree, struct cop_proc *p, pid_t tid, struct co
                                 err, EBUSY, COP_ERR_not_freezable,
                                 "pid %d (%s) is traced by another process (a debugger or strace): cannot be frozen",
                                 cop_pid_inside(tree->pidns_fd, p->pid), p->comm);
+                if (saved ==
+                    EPERM) /* the memory of what an owner thawed belongs to the owner's user namespace, not to the tree's */
+                        return cop_error_set(
+                                err, saved, COP_ERR_not_freezable,
+                                "pid %d (%s) may not be traced (it is undumpable, and only root may trace such a "
+                                "process that another than root has thawed): cannot be frozen",
+                                cop_pid_inside(tree->pidns_fd, p->pid),
+                                cop_procfs_stat(p->dir_fd, &st, NULL) == 0 ? st.comm : "?");
                 return cop_error_errno(err, saved, "seizing thread %d of pid %d (%s)", tid, p->pid, p->comm);
         }
         p->tasks[p->task_count].seized = true;

@@ -135,24 +135,16 @@ static int enroll_all(struct cop_tracked *t, const struct cop_vmas *vs)
 
 /* ---- making userfaultfds ---- */
 
-static int find_vdso(struct cop_proc *p)
-{
-        uint64_t pair[2];
-        _cleanup_close_ int fd = openat(p->dir_fd, "auxv", O_RDONLY | O_CLOEXEC);
-
-        while (!p->syscall_insn && fd >= 0 && read(fd, pair, sizeof(pair)) == sizeof(pair))
-                if (pair[0] == AT_SYSINFO_EHDR)
-                        p->syscall_insn = pair[1] + cop_vdso_syscall();
-        return p->syscall_insn ? 0 : -ENOEXEC;
-}
-
 static int open_uffd(struct cop_proc *p)
 {
         uint64_t arg[6] = {O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY};
         struct uffdio_api api = {.api = UFFD_API, .features = UFFD_FEATURE_WP_ASYNC | UFFD_FEATURE_WP_UNPOPULATED};
+        uint64_t vdso = p->syscall_insn ? 0 : cop_procfs_vdso(p->dir_fd);
         int64_t fd, result;
 
-        if (find_vdso(p) < 0 || cop_remote_syscall(p, &p->tasks[0], SYS_userfaultfd, arg, &fd, NULL) < 0 || fd < 0)
+        if (vdso)
+                p->syscall_insn = vdso + cop_vdso_syscall();
+        if (!p->syscall_insn || cop_remote_syscall(p, &p->tasks[0], SYS_userfaultfd, arg, &fd, NULL) < 0 || fd < 0)
                 return -EPERM;
         int mine = (int)syscall(SYS_pidfd_getfd, p->pidfd, (int)fd, 0);
         arg[0] = (uint64_t)fd;

@@ -24,9 +24,10 @@
 #include "base/fs.h"
 #include "freezer/freezer.h"
 #include "freezer/pagemap.h"
+#include "freezer/procfs.h"
 #include "freezer/tracee.h"
 
-#define MAGIC 0x636f7077U
+#define MAGIC COP_WATCH_PROBE
 
 #ifndef MADV_DONTNEED_LOCKED
 #define MADV_DONTNEED_LOCKED 24
@@ -78,15 +79,17 @@ size_t cop_watch_program(struct cop_watch_range *ranges, size_t n, struct sock_f
                 BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 1, 0),
                 BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
                 BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-                BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mremap, 9, 0),
+                BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mremap, 11, 0),
                 BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 1, 0),
                 BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
                 BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
-                BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, MADV_DONTNEED, 5, 0),
-                BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, MADV_FREE, 4, 0),
-                BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, MADV_WIPEONFORK, 3, 0),
-                BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, MADV_DONTNEED_LOCKED, 2, 0),
-                BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, MADV_GUARD_INSTALL_, 1, 0),
+                BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, MADV_DONTNEED, 7, 0),
+                BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, MADV_FREE, 6, 0),
+                BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, MADV_WIPEONFORK, 5, 0),
+                BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, MADV_DONTNEED_LOCKED, 4, 0),
+                BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, MADV_GUARD_INSTALL_, 3, 0),
+                BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, COP_WATCH_PROBE, 0, 1),
+                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | COP_WATCH_ANSWER),
                 BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
                 /* M[0] first unit, M[1] one past the last, rounded up */
                 BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0]) + 4),
@@ -223,15 +226,12 @@ struct patient {
 static int seize_thread(struct patient *p, pid_t tid)
 {
         int status;
-        uint64_t vdso = 0, pair[2];
+        char path[64];
 
         *p = (struct patient){.proc = {.pid = tid, .mem_fd = -EBADF}, .task = {.tid = tid}};
-        char path[64];
-        snprintf(path, sizeof(path), "/proc/%d/auxv", tid);
-        _cleanup_close_ int auxv = open(path, O_RDONLY | O_CLOEXEC);
-        while (auxv >= 0 && read(auxv, pair, sizeof(pair)) == sizeof(pair))
-                if (pair[0] == AT_SYSINFO_EHDR)
-                        vdso = pair[1];
+        snprintf(path, sizeof(path), "/proc/%d", tid);
+        _cleanup_close_ int dir_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        uint64_t vdso = dir_fd < 0 ? 0 : cop_procfs_vdso(dir_fd);
         if (!vdso)
                 return -ENOEXEC;
         p->proc.syscall_insn = vdso + cop_vdso_syscall();
@@ -319,7 +319,7 @@ static int copy_content(const struct patient *p, int pagemap_fd, const struct pi
                 .return_mask = COP_PAGE_IS_PRESENT,
         };
 
-        if (piece->image)
+        if (piece->image || pagemap_fd < 0)
                 return copy_piece(p, buf, piece->start, piece->start + shift, piece->end - piece->start);
         while (arg.start < piece->end) {
                 long n = ioctl(pagemap_fd, COP_PAGEMAP_SCAN, &arg);
@@ -352,9 +352,10 @@ static int make_copy(const struct cop_watch *w, struct patient *p, int maps_fd, 
         if (r < 0 || at < end)
                 return r < 0 ? r : -EDOM;
         snprintf(path, sizeof(path), "/proc/%d/pagemap", p->task.tid);
+        /* An owner may not open that of another of the tree's users: then everything is copied. */
         _cleanup_close_ int pagemap_fd = open(path, O_RDONLY | O_CLOEXEC);
         _cleanup_free_ char *buf = malloc(1UL << 20);
-        if (pagemap_fd < 0 || !buf)
+        if (!buf)
                 return -ENOMEM;
         int64_t temp = remote(p, SYS_mmap, 0, end - start, PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, (uint64_t)-1);

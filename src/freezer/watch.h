@@ -18,7 +18,8 @@
  * To change a thread's memory the engine seizes it: the stop takes the thread out of the notification with ERESTARTSYS,
  * and when it goes on it makes the call again and waits again; now its range is plain and it may go.
  *
- * The filter begins with a jump to nowhere on a magic number, by which a later freeze knows it and leaves it out.
+ * The filter begins with a jump to nowhere on a magic number, by which a later freeze knows it and leaves it out.  Who may not
+ * read filters asks it: madvise with that number for advice has an answer that no kernel gives.
  */
 #pragma once
 
@@ -29,6 +30,8 @@
 #include "base/err.h"
 #include "freezer/image.h"
 
+#define COP_WATCH_PROBE 0x636f7077U
+#define COP_WATCH_ANSWER 1907 /* an errno */
 #define COP_WATCH_RANGES 64
 #define COP_WATCH_PROGRAM (40 + 5 * COP_WATCH_RANGES)
 
