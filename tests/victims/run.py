@@ -2,7 +2,6 @@
 """Runs the victims: see README.md for the protocol, the settings and the flavours."""
 
 import argparse
-import ctypes
 import concurrent.futures
 import os
 import re
@@ -17,15 +16,18 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-FLAVOURS = ["unfrozen", "kill", "run-on", "fork", "twice", "tracked"]
+OWNER, NESTED = "owner", "nested"
+FLAVOURS = ["unfrozen", "kill", "run-on", "fork", "twice", "tracked", OWNER]
+EXTRA = ["copy", "no-user", NESTED, "eight", "chain", "exact"]
 MOST_AGAIN = 8  # when more failed, it is not the machine
-EXTRA = ["copy", "no-user", "eight", "chain", "exact"]
 # Without options every victim goes through the first ones, and through all of FLAVOURS what stands for many: the broad ones
 # (those in no folder) and these.
 BRIEF = ["unfrozen", "kill", "tracked"]
 SAMPLE = ["fd/epoll", "fd/pipes", "fd/shared_offset", "mem/allocator", "mem/cow_family", "mem/patched_pieces", "proc/sessions",
           "proc/zombies", "sig/pending_thread", "sig/posix_timers", "sock/tcp_transfer", "sock/unix_rights", "sys/reads",
           "time/timens", "tty/pty_pair"]
+# What an owner does in another way than root, or not at all.
+SAMPLE_OWNER = ["fd/inotify", "mem/deleted_mapped", "mem/shared_anon", "mem/sysv_shm", "proc/credentials", "proc/seccomp", "refuse/aio"]
 SOURCES = (".c", ".go", ".py", ".sh")
 NOT_VICTIMS = {"run.py", "endurance.py"}
 CFLAGS = "-std=gnu17 -O1 -g -D_GNU_SOURCE -Wall -Wextra -Werror -Wno-unused-parameter".split()
@@ -149,19 +151,72 @@ class Expectations:
         return self.rows.get((name, flavour)) or (flavour != "unfrozen" and self.rows.get((name, "*"))) or (None, None)
 
 
+class Owner:
+    """The mere owner of a user namespace: an ordinary uid without any right outside, root of the namespace inside.  The namespace
+    has as many ids as those of root's trees, by a map that only root may write; what uses it runs as the owner."""
+
+    def __init__(self, uid):
+        if os.geteuid() != 0:
+            raise Skipped("only root can become another")
+        self.who = {"user": uid, "group": uid, "extra_groups": []}
+        self.holder = subprocess.Popen(["/usr/bin/unshare", "--user", "/bin/sleep", "infinity"], stdin=subprocess.DEVNULL, cwd="/",
+                                       **self.who)
+        self.namespace = f"/proc/{self.holder.pid}/ns/user"
+        try:
+            self.map(uid)
+        except BaseException:
+            self.end()
+            raise
+
+    def map(self, uid):
+        deadline = time.monotonic() + 20
+        while os.readlink(self.namespace) == os.readlink("/proc/self/ns/user"):
+            if self.holder.poll() is not None or time.monotonic() > deadline:
+                raise Failed("no user namespace for the owner")
+            time.sleep(0.002)
+        for name in ("uid_map", "gid_map"):
+            Path(f"/proc/{self.holder.pid}/{name}").write_text(f"0 {uid} 65536\n")
+
+    def end(self):
+        self.holder.kill()
+        self.holder.wait()
+
+
 class Run:
     """One flavour of one victim in a scratch folder."""
 
-    def __init__(self, victim, tool, user=True):
+    def __init__(self, victim, tool, user=True, owner=None, nested=False):
         self.victim = victim
-        self.tool = str(tool)
+        self.owner = Owner(owner) if owner else None
         self.dir = Path(tempfile.mkdtemp(prefix=f"victim-{victim.name.replace('/', '-')}-"))
         self.dir.chmod(0o755)
+        self.who = self.owner.who if self.owner else {}
+        if self.owner:
+            os.chown(self.dir, owner, owner)
+            self.bin = self.dir / ".bin"
+            self.bin.mkdir()
+            self.bin.chmod(0o755)
         self.out = self.dir / "out"
         self.deadline = time.monotonic() + victim.timeout
         self.children = []
         self.images = 0
-        self.user = [] if user else ["--no-user"]
+        self.tool = [self.reachable(tool)]
+        if nested:
+            self.tool = ["/usr/bin/nsenter", f"--user={self.owner.namespace}", "--setuid=0", "--setgid=0", *self.tool]
+            self.who = {}
+        self.user = [] if user or nested else ["--no-user"]
+        if self.owner and not nested:
+            self.user = ["--user", self.owner.namespace]
+
+    def reachable(self, path):
+        """The owner need not be able to get at the build folder, and gets copies: of a program and of what is called as it is."""
+        path = Path(path)
+        if not self.owner:
+            return str(path)
+        for file in {path, *path.parent.glob(path.stem + ".*")}:
+            if file.is_file():
+                os.chmod(shutil.copy(file, self.bin), 0o755)
+        return str(self.bin / path.name)
 
     def left(self):
         left = self.deadline - time.monotonic()
@@ -183,14 +238,15 @@ class Run:
     def start(self, *arguments):
         pidfile = self.dir / f"pid{len(self.children)}"
         with open(self.dir / "log", "ab") as log:
-            child = subprocess.Popen([self.tool, arguments[0], *self.user, "--pidfile", str(pidfile), *arguments[1:]],
-                                     stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/")
+            child = subprocess.Popen([*self.tool, arguments[0], *self.user, "--pidfile", str(pidfile), *arguments[1:]],
+                                     stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", **self.who)
         child.pidfile = pidfile
         self.children.append(child)
         return child
 
     def begin(self):
-        command = self.victim.command()
+        *interpreter, program = self.victim.command()
+        command = [*interpreter, self.reachable(program)]
         self.deadline = time.monotonic() + self.victim.timeout
         child = self.start("run", "--dir", str(self.dir), "--output", str(self.out), "--", *command)
         while "READY" not in self.text():
@@ -213,7 +269,7 @@ class Run:
 
     def tool_run(self, *command):
         try:
-            done = subprocess.run([self.tool, *command], capture_output=True, text=True, timeout=self.left())
+            done = subprocess.run([*self.tool, *command], capture_output=True, text=True, timeout=self.left(), **self.who)
         except subprocess.TimeoutExpired:
             raise Failed(f"{command[0]} hangs") from None
         if done.returncode != 0:
@@ -266,7 +322,8 @@ class Run:
 
     def flavour(self, name):
         child = self.begin()
-        refuse = self.victim.settings.get("refuse")
+        rights = name not in (OWNER, NESTED)
+        refuse = self.victim.settings.get("refuse" if rights else "owner_refuse", self.victim.settings.get("refuse"))
         if name == "unfrozen":
             self.go(child)
         elif refuse:
@@ -283,7 +340,11 @@ class Run:
         elif name in ("fork", "eight"):
             image = self.freeze(child)
             self.go(*[self.thaw(image) for _ in range(2 if name == "fork" else 8)])
-        elif name == "twice":
+        elif not rights and "owner_again" in self.victim.settings:
+            self.refused(self.thaw(self.freeze(child)), self.victim.settings["owner_again"])
+        elif not rights and "twice" not in self.victim.flavours:
+            self.go(self.thaw(self.freeze(child)))
+        elif name == "twice" or not rights:
             first = self.freeze(child)
             child = self.thaw(first)
             time.sleep(0.05)
@@ -346,14 +407,17 @@ class Run:
                         pass
                 child.kill()
                 child.wait()
+        if self.owner:
+            self.owner.end()
         if not keep:
             shutil.rmtree(self.dir, ignore_errors=True)
 
 
 class Suite:
-    def __init__(self, tool, flavours, keep):
+    def __init__(self, tool, flavours, keep, owner):
         self.tool = tool
         self.flavours = flavours
+        self.owner = owner  # uid
         self.keep = keep
         self.expected = Expectations(HERE / "expected.txt")
         self.count = {"passed": 0, "failed": 0, "skipped": 0}
@@ -372,10 +436,13 @@ class Suite:
         kind = "could not run here"
         try:
             victim.check_needs()
-            run = Run(victim, self.tool, user=flavour != "no-user")
+            run = Run(victim, self.tool, user=flavour != "no-user", owner=self.owner if flavour in (OWNER, NESTED) else None,
+                      nested=flavour == NESTED)
         except Skipped as e:
             self.note(kind)
             return "skipped", str(e)
+        except (Failed, OSError) as e:
+            return "failed", str(e)
         try:
             run.flavour(flavour)
             verdict, why = "passed", ""
@@ -394,10 +461,13 @@ class Suite:
         return verdict, why
 
     def victim(self, victim):
-        for flavour in self.flavours or (FLAVOURS if "/" not in victim.name or victim.name in SAMPLE else BRIEF):
-            if flavour not in victim.flavours and flavour not in ("unfrozen", *EXTRA):
+        some = FLAVOURS if "/" not in victim.name or victim.name in SAMPLE else BRIEF
+        if victim.name in SAMPLE_OWNER:
+            some = [*some, OWNER]
+        for flavour in self.flavours or some:
+            if flavour not in victim.flavours and flavour not in ("unfrozen", OWNER, *EXTRA):
                 continue
-            if victim.settings.get("refuse") and flavour not in ("unfrozen", "kill"):
+            if victim.settings.get("refuse") and flavour not in ("unfrozen", "kill", OWNER, NESTED):
                 continue
             begin = time.monotonic()
             verdict, why = self.judge(victim, flavour)
@@ -450,27 +520,6 @@ def find(build, names, cc):
     return named
 
 
-def as_owner(first_id, arguments):
-    """Runs the suite again as root of a user namespace that is nobody outside: without any right but to own it."""
-    ready, go = os.pipe(), os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        libc = ctypes.CDLL(None, use_errno=True)
-        if libc.unshare(0x10000000) != 0:  # CLONE_NEWUSER
-            os._exit(1)
-        os.write(ready[1], b"x")
-        os.read(go[0], 1)
-        os.setgroups([])
-        os.setresgid(0, 0, 0)
-        os.setresuid(0, 0, 0)
-        os.execv(sys.executable, [sys.executable, __file__, *arguments])
-    os.read(ready[0], 1)
-    for name in ("uid_map", "gid_map"):
-        Path(f"/proc/{pid}/{name}").write_text(f"0 {first_id} 65536\n")
-    os.write(go[1], b"x")
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--build", default=os.environ.get("BUILD") or os.environ.get("COPPICE_BUILD") or "build-freezer")
@@ -481,8 +530,8 @@ def main():
     parser.add_argument("--cc", default="cc")
     parser.add_argument("--keep", action="store_true", help="keep the scratch folders of failed ones")
     parser.add_argument("--table", help="write the results as a table of Markdown to this file")
-    parser.add_argument("--owner", type=int, metavar="ID",
-                        help="as the mere owner of a user namespace of the ids from ID on; the victims must be compiled already")
+    parser.add_argument("--owner", type=int, metavar="UID", default=100000,
+                        help=f"who the flavour {OWNER} runs as; the ids of its user namespace are the 65536 from there on (default: %(default)s)")
     parser.add_argument("--endurance", action="store_true")
     parser.add_argument("names", nargs="*", help="victims or folders of them")
     arguments = parser.parse_args()
@@ -492,15 +541,12 @@ def main():
         print(f"{tool.relative_to(ROOT) if tool.is_relative_to(ROOT) else tool} is not built")
         print("0 passed, 1 failed, 0 skipped")
         return 1
-    if arguments.owner:
-        at = sys.argv.index("--owner")
-        return as_owner(arguments.owner, sys.argv[1:at] + sys.argv[at + 2 :])
     if arguments.endurance:
         sys.modules["run"] = sys.modules["__main__"]
         import endurance
         return endurance.main(build, tool, arguments)
     flavours = arguments.flavours.split(",") if arguments.flavours else FLAVOURS if arguments.full or arguments.names else None
-    suite = Suite(tool, flavours, arguments.keep or bool(arguments.names))
+    suite = Suite(tool, flavours, arguments.keep or bool(arguments.names), arguments.owner)
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
         for job in [pool.submit(suite.victim, v) for v in find(build, arguments.names, arguments.cc)]:
             job.result()

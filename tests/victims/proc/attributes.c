@@ -1,4 +1,5 @@
-/* umask, cwd (also a removed one in a child), dumpable, oom_score_adj, name and command line, environment, executable. */
+/* umask, cwd (also a removed one in a child), dumpable, oom_score_adj, name and command line, environment, executable.
+ * victim: owner_again=may not be traced */
 #include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>

@@ -1,4 +1,5 @@
-/* Uids and gids (real, effective, saved, file system), supplementary groups; checked by what may be opened, too. */
+/* Uids and gids (real, effective, saved, file system), supplementary groups; checked by what may be opened, too.
+ * victim: owner_again=may not be traced */
 #include <fcntl.h>
 #include <grp.h>
 #include <sys/fsuid.h>

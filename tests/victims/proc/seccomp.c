@@ -1,4 +1,5 @@
-/* A seccomp filter of the program's own is kept, or freezing is refused by name: never thawed without it. */
+/* A seccomp filter of the program's own is kept, or freezing is refused by name: never thawed without it.
+ * victim: owner_refuse=seccomp filter */
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
