@@ -50,6 +50,7 @@ struct cop_restore {
         int proc_fd;   /* /proc/self of this stub, which may be out of sight after a chroot */
         uint32_t self; /* index of the process this stub becomes */
         bool new_uts;
+        bool unwatched; /* undumpable processes cannot be traced later: their memory is copied, so that nothing needs watching */
 };
 
 #define RESTORE_PROC(r, i) IMG_RECORD((r)->image, IMG_PROCS, img_proc, i)

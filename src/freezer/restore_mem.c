@@ -199,7 +199,8 @@ struct copies {
 /* Short runs of memory that will be written soon are cheaper to copy now; what cannot be written is mapped in any case. */
 static bool mapped(const struct cop_restore *r, const struct img_vma *v, const struct img_extent *e)
 {
-        if (v->flags & (IMG_VMA_GROWSDOWN | IMG_VMA_LOCKED | IMG_VMA_SHARED) || r->request->flags & COP_THAW_COPY)
+        if (v->flags & (IMG_VMA_GROWSDOWN | IMG_VMA_LOCKED | IMG_VMA_SHARED) || r->request->flags & COP_THAW_COPY ||
+            (r->unwatched && RESTORE_PROC(r, r->self)->dumpable != 1))
                 return false;
         return !(v->flags & IMG_VMA_WRITE) || (v->file == IMG_NONE && e->pages >= COP_RUN_LONG);
 }

@@ -405,8 +405,12 @@ int cop_thaw(const struct cop_thaw_request *request, struct cop_thaw_result *ret
         t.restore.base_fd = (int)IMG_RECORD(t.image, IMG_TREE, img_tree, 0)->max_fd + 1;
         if (t.restore.base_fd < 64)
                 t.restore.base_fd = 64;
-        for (uint32_t i = 0; i < t.image->count[IMG_PROCS]; i++)
-                t.restore.live += IMG_RECORD(t.image, IMG_PROCS, img_proc, i)->state != IMG_ZOMBIE;
+        for (uint32_t i = 0; i < t.image->count[IMG_PROCS]; i++) {
+                const struct img_proc *p = IMG_RECORD(t.image, IMG_PROCS, img_proc, i);
+                t.restore.live += p->state != IMG_ZOMBIE;
+                if (p->state != IMG_ZOMBIE && p->dumpable != 1 && !t.restore.unwatched)
+                        t.restore.unwatched = cop_guest_needed();
+        }
         r = make_shared(&t, err);
         STAGE(0);
         if (r == 0)

@@ -339,7 +339,7 @@ static int copy_content(const struct patient *p, int pagemap_fd, const struct pi
 /* The whole range becomes one anonymous area with the same content: built elsewhere, then moved over the old one. */
 static int make_copy(const struct cop_watch *w, struct patient *p, int maps_fd, uint64_t start, uint64_t end)
 {
-        struct piece piece;
+        struct piece piece = {0};
         uint64_t prot = 0, at;
         char path[64];
         int r;
@@ -378,7 +378,29 @@ static int make_copy(const struct cop_watch *w, struct patient *p, int maps_fd, 
 
 /* ---- one call ---- */
 
-enum verdict { GO, CHANGED, GONE };
+enum verdict { GO, CHANGED, GONE, FAIL };
+
+/* A freeze by another engine may hold the thread: it takes the call back, and the thread makes it again.  Held by nobody, it is one that
+ * this engine may not trace (see doc/freezer.md, "As an owner"). */
+static enum verdict seize_patiently(struct patient *p, pid_t tid, int listener, const __u64 *id)
+{
+        char path[64];
+        int r = -EPERM;
+
+        snprintf(path, sizeof(path), "/proc/%d", tid);
+        _cleanup_close_ int dir_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        for (int i = 0, free = 0; i < 2000 && free < 5; i++) {
+                struct cop_procfs_status status;
+                r = seize_thread(p, tid);
+                if (r != -EPERM)
+                        break;
+                if (ioctl(listener, SECCOMP_IOCTL_NOTIF_ID_VALID, id) < 0)
+                        return GONE;
+                free += dir_fd < 0 || cop_procfs_status(dir_fd, &status, NULL) < 0 || status.tracer == 0;
+                usleep(1000);
+        }
+        return r == 0 ? CHANGED : r == -ESRCH ? GONE : FAIL;
+}
 
 static enum verdict treat(const struct cop_watch *w, int listener, const struct seccomp_notif *n)
 {
@@ -391,27 +413,23 @@ static enum verdict treat(const struct cop_watch *w, int listener, const struct 
         bool image = false;
         size_t pieces = 0;
         char path[64];
-        int r;
 
         snprintf(path, sizeof(path), "/proc/%d/maps", tid);
         _cleanup_close_ int maps_fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (maps_fd < 0 && (errno == EACCES || errno == EPERM))
+                return FAIL;
         if (maps_fd < 0 || end <= start)
                 return GO;
         for (uint64_t at = start; next_piece(w, maps_fd, at, end, &piece) > 0; at = piece.end, pieces++)
                 image = image || piece.image;
         if (!image && !(n->data.nr == SYS_mremap && pieces > 1))
                 return GO;
-        /* A freeze by another engine may hold the thread: it takes the call back, and the thread makes it again. */
-        for (int i = 0; (r = seize_thread(&p, tid)) == -EPERM && i < 2000; i++) {
-                if (ioctl(listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &n->id) < 0)
-                        return GONE;
-                usleep(1000);
-        }
-        if (r < 0)
-                return r == -ESRCH ? GONE : GO;
-        r = fresh ? make_fresh(w, &p, maps_fd, start, end) : make_copy(w, &p, maps_fd, start, end);
+        enum verdict seized = seize_patiently(&p, tid, listener, &n->id);
+        if (seized != CHANGED)
+                return seized;
+        int r = fresh ? make_fresh(w, &p, maps_fd, start, end) : make_copy(w, &p, maps_fd, start, end);
         release_thread(&p);
-        return r == 0 ? CHANGED : GO;
+        return r == 0 ? CHANGED : r == -EDOM ? GO : FAIL;
 }
 
 int cop_watch_dispatch(struct cop_watch *w, struct cop_error *err)
@@ -429,10 +447,14 @@ int cop_watch_dispatch(struct cop_watch *w, struct cop_error *err)
                 }
                 if (ioctl(fd, SECCOMP_IOCTL_NOTIF_RECV, &notif) < 0)
                         continue; /* taken back meanwhile */
-                if (treat(w, fd, &notif) != GO)
+                enum verdict verdict = treat(w, fd, &notif);
+                if (verdict == CHANGED || verdict == GONE)
                         continue; /* the call starts again and asks again */
                 resp.id = notif.id;
-                resp.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+                if (verdict == FAIL) /* rather than bring to light what was there before */
+                        resp.error = -ENOMEM;
+                else
+                        resp.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
                 (void)ioctl(fd, SECCOMP_IOCTL_NOTIF_SEND, &resp);
         }
         return n < 0 && errno != EINTR ? cop_error_errno(err, errno, "watching memory") : 0;

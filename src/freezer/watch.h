@@ -16,7 +16,8 @@
  * engine sees and lets pass.
  *
  * To change a thread's memory the engine seizes it: the stop takes the thread out of the notification with ERESTARTSYS,
- * and when it goes on it makes the call again and waits again; now its range is plain and it may go.
+ * and when it goes on it makes the call again and waits again; now its range is plain and it may go.  Where that cannot be done
+ * (no memory, another tracer that stays, no right to trace it) the call fails with ENOMEM.
  *
  * The filter begins with a jump to nowhere on a magic number, by which a later freeze knows it and leaves it out.  Who may not
  * read filters asks it: madvise with that number for advice has an answer that no kernel gives.

@@ -27,7 +27,7 @@ SAMPLE = ["fd/epoll", "fd/pipes", "fd/shared_offset", "mem/allocator", "mem/cow_
           "proc/zombies", "sig/pending_thread", "sig/posix_timers", "sock/tcp_transfer", "sock/unix_rights", "sys/reads",
           "time/timens", "tty/pty_pair"]
 # What an owner does in another way than root, or not at all.
-SAMPLE_OWNER = ["fd/inotify", "mem/deleted_mapped", "mem/shared_anon", "mem/sysv_shm", "proc/credentials", "proc/seccomp", "refuse/aio"]
+SAMPLE_OWNER = ["fd/inotify", "mem/deleted_mapped", "mem/hidden", "mem/shared_anon", "mem/sysv_shm", "proc/credentials", "proc/seccomp", "refuse/aio"]
 SOURCES = (".c", ".go", ".py", ".sh")
 NOT_VICTIMS = {"run.py", "endurance.py"}
 CFLAGS = "-std=gnu17 -O1 -g -D_GNU_SOURCE -Wall -Wextra -Werror -Wno-unused-parameter".split()
