@@ -27,7 +27,8 @@ SAMPLE = ["fd/epoll", "fd/pipes", "fd/shared_offset", "mem/allocator", "mem/cow_
           "proc/zombies", "sig/pending_thread", "sig/posix_timers", "sock/tcp_transfer", "sock/unix_rights", "sys/reads",
           "time/timens", "tty/pty_pair"]
 # What an owner does in another way than root, or not at all.
-SAMPLE_OWNER = ["fd/inotify", "mem/deleted_mapped", "mem/hidden", "mem/shared_anon", "mem/sysv_shm", "proc/credentials", "proc/seccomp", "refuse/aio"]
+SAMPLE_OWNER = ["fd/inotify", "mem/deleted_mapped", "mem/hidden", "mem/shared_anon", "mem/sysv_shm", "proc/credentials",
+                "proc/seccomp", "refuse/aio"]
 SOURCES = (".c", ".go", ".py", ".sh")
 NOT_VICTIMS = {"run.py", "endurance.py"}
 CFLAGS = "-std=gnu17 -O1 -g -D_GNU_SOURCE -Wall -Wextra -Werror -Wno-unused-parameter".split()
@@ -531,7 +532,7 @@ def main():
     parser.add_argument("--keep", action="store_true", help="keep the scratch folders of failed ones")
     parser.add_argument("--table", help="write the results as a table of Markdown to this file")
     parser.add_argument("--owner", type=int, metavar="UID", default=100000,
-                        help=f"who the flavour {OWNER} runs as; the ids of its user namespace are the 65536 from there on (default: %(default)s)")
+                        help=f"who the flavours {OWNER} and {NESTED} run as; their ids are the 65536 from there on (default: %(default)s)")
     parser.add_argument("--endurance", action="store_true")
     parser.add_argument("names", nargs="*", help="victims or folders of them")
     arguments = parser.parse_args()
