@@ -268,6 +268,16 @@ static int restore_datagrams(struct cop_restore *r, uint32_t index, struct cop_e
 
 /* ---- all of them ---- */
 
+/* Without the right to go beyond the limit, what TCP gives itself may be more than what can be asked for. */
+static void make_room(int fd, int size)
+{
+        _cleanup_close_ int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+        cop_socket_set_buffer(probe, SO_SNDBUF, size);
+        if (cop_socket_option(probe, SO_SNDBUF) > cop_socket_option(fd, SO_SNDBUF))
+                cop_socket_set_buffer(fd, SO_SNDBUF, size);
+}
+
 int cop_socket_restore_queue(struct cop_restore *r, uint32_t index, struct cop_error *err)
 {
         const struct img_file *f = RESTORE_FILE(r, index);
@@ -285,9 +295,11 @@ int cop_socket_restore_queue(struct cop_restore *r, uint32_t index, struct cop_e
         for (uint32_t i = 0; i < f->packets; i++)
                 total += packet_of(r, f, i)->data.length;
         int size = cop_socket_option(from, SO_SNDBUF), locked = cop_socket_option(from, SO_BUF_LOCK);
-        bool room = f->kind == IMG_FILE_INET && total > 16384;
-        if (room) /* it was in two queues; now the sender's alone must take it */
-                cop_socket_set_buffer(from, SO_SNDBUF, total > INT32_MAX / 8 ? INT32_MAX / 2 : (int)total * 4);
+        int want = total > INT32_MAX / 8 ? INT32_MAX / 2 : (int)total * 4;
+        bool room =
+                f->kind == IMG_FILE_INET && size < want; /* it was in two queues; now the sender's alone must take it */
+        if (room)
+                make_room(from, want);
         for (uint32_t i = 0; i < f->packets && ret == 0; i++)
                 ret = send_packet(r, from, packet_of(r, f, i), stream, NULL);
         if (room && locked & SOCK_SNDBUF_LOCK)
