@@ -2,6 +2,7 @@
  * order.  Vocabulary: collect_ reads from the kernel, dump_ writes into the image. */
 #pragma once
 
+#include <sys/socket.h>
 #include <sys/stat.h>
 
 #include "base/buf.h"
@@ -111,9 +112,13 @@ int cop_dump_sysv_area(struct cop_dump *d, uint32_t proc, const struct cop_vma *
 /* An id, as the engine sees it, as it is inside the tree's user namespace (UINT32_MAX: it has none). */
 uint32_t cop_dump_uid(const struct cop_dump *d, uint32_t uid);
 uint32_t cop_dump_gid(const struct cop_dump *d, uint32_t gid);
-/* dump_queue.c: what a socket has received, through a duplicate; or the packets given. */
+/* dump_queue.c: a process and its user as the tree has them, empty when the kernel tells of none; what a socket has received, through a duplicate; or the packets given. */
+struct img_ref cop_dump_credentials(struct cop_dump *d, const struct ucred *who);
 int cop_dump_queue(struct cop_dump *d, const struct cop_dump_file *known, struct img_file *f, int fd,
                    struct cop_error *err);
+/* Whether messages of a unix socket have senders whose pid is not known; asks for them, in the tree's pid namespace. */
+bool cop_dump_senders_unknown(struct cop_dump *d, const struct img_file *f);
+void cop_dump_ask_senders(struct cop_dump *d, const struct img_file *f, int fd);
 void cop_dump_put_queue(struct cop_dump *d, struct img_file *f, const struct img_packet *list, size_t n);
 /* dump_sock.c */
 int cop_dump_socket(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct cop_error *err);

@@ -95,6 +95,80 @@ static ssize_t peek_before_rights(int fd, size_t at, char *buf, size_t got)
         return before;
 }
 
+/* ---- credentials ---- */
+
+struct img_ref cop_dump_credentials(struct cop_dump *d, const struct ucred *who)
+{
+        struct img_credentials c = {.pid = who->pid > 0 ? cop_pid_inside(d->tree.pidns_fd, who->pid) : 0,
+                                    .uid = cop_dump_uid(d, who->uid),
+                                    .gid = cop_dump_gid(d, who->gid)};
+
+        return who->pid > 0 ? cop_image_put(d->writer, &c, sizeof(c)) : (struct img_ref){0};
+}
+
+static bool get_credentials(struct msghdr *m, struct ucred *ret)
+{
+        for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c))
+                if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_CREDENTIALS &&
+                    c->cmsg_len >= CMSG_LEN(sizeof(*ret))) {
+                        memcpy(ret, CMSG_DATA(c), sizeof(*ret));
+                        return true;
+                }
+        return false;
+}
+
+static struct img_credentials *credentials_of(struct cop_dump *d, uint32_t packet)
+{
+        const struct img_packet *p = cop_image_record(d->writer, IMG_PACKETS, packet);
+        char *heap = cop_image_record(d->writer, IMG_HEAP, 0);
+
+        return p && p->credentials.length ? (void *)(heap + p->credentials.offset) : NULL;
+}
+
+bool cop_dump_senders_unknown(struct cop_dump *d, const struct img_file *f)
+{
+        for (uint32_t i = 0; i < f->packets; i++) {
+                const struct img_credentials *c = credentials_of(d, f->first_packet + i);
+                if (c && c->pid == 0)
+                        return true;
+        }
+        return false;
+}
+
+void cop_dump_ask_senders(struct cop_dump *d, const struct img_file *f, int fd)
+{
+        int off = 0, old = -1, on = 1, pass = 0;
+        socklen_t length = sizeof(int);
+
+        (void)getsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &old, &length);
+        (void)getsockopt(fd, SOL_SOCKET, SO_PASSCRED, &pass, &length);
+        (void)setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on));
+        for (uint32_t i = 0; i < f->packets; i++) {
+                /* Room for credentials only: descriptors that come along are not taken. */
+                char byte, control[CMSG_SPACE(sizeof(struct ucred))] __attribute__((aligned(8)));
+                struct iovec iov = {.iov_base = &byte, .iov_len = 1};
+                struct msghdr m = {
+                        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
+                struct img_credentials *c = credentials_of(d, f->first_packet + i);
+                const struct img_packet *p = cop_image_record(d->writer, IMG_PACKETS, f->first_packet + i);
+                struct ucred who;
+                if (c && c->pid == 0 && p->data.length > 0 &&
+                    setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &off, sizeof(off)) == 0 &&
+                    recvmsg(fd, &m, MSG_PEEK | MSG_DONTWAIT) > 0 && get_credentials(&m, &who))
+                        c->pid = who.pid;
+                off += (int)p->data.length;
+        }
+        (void)setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &old, sizeof(old));
+        (void)setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &pass, sizeof(pass));
+}
+
+static struct img_ref dump_sender(struct cop_dump *d, struct msghdr *m)
+{
+        struct ucred who;
+
+        return get_credentials(m, &who) ? cop_dump_credentials(d, &who) : (struct img_ref){0};
+}
+
 /* ---- empty datagrams ---- */
 
 static const struct img_file *find_in_parent(const struct cop_dump *d, const struct img_file *f)
@@ -184,7 +258,8 @@ static int peek_queue(struct cop_dump *d, const struct cop_dump_file *known, int
                 return cop_error_errno(err, ENOMEM, "reading a socket's queue");
         for (;;) {
                 struct sockaddr_storage address;
-                char control[CMSG_SPACE(FILES_MAX * sizeof(int))] __attribute__((aligned(8)));
+                char control[CMSG_SPACE(FILES_MAX * sizeof(int)) + CMSG_SPACE(sizeof(struct ucred))]
+                        __attribute__((aligned(8)));
                 struct iovec iov = {.iov_base = buf, .iov_len = size};
                 struct msghdr m = {.msg_name = &address,
                                    .msg_namelen = sizeof(address),
@@ -193,9 +268,9 @@ static int peek_queue(struct cop_dump *d, const struct cop_dump_file *known, int
                                    .msg_control = control,
                                    .msg_controllen = sizeof(control)};
                 ssize_t got = recvmsg(fd, &m, MSG_PEEK | MSG_DONTWAIT | MSG_TRUNC * !stream | MSG_CMSG_CLOEXEC);
-                struct img_packet p = {0};
                 if (got < 0 || (got == 0 && stream))
                         return 0;
+                struct img_packet p = {.credentials = dump_sender(d, &m)};
                 if (stream && steps && find_rights(&m) && got > 1) {
                         discard_rights(&m);
                         ssize_t before = peek_before_rights(fd, total, buf, (size_t)got);
@@ -235,17 +310,21 @@ void cop_dump_put_queue(struct cop_dump *d, struct img_file *f, const struct img
 int cop_dump_queue(struct cop_dump *d, const struct cop_dump_file *known, struct img_file *f, int fd,
                    struct cop_error *err)
 {
-        int type = (int)f->arg[IMG_SOCK_TYPE], off = 0, none = -1, old = -1;
+        int type = (int)f->arg[IMG_SOCK_TYPE], off = 0, none = -1, old = -1, on = 1, pass = 1;
         socklen_t length = sizeof(old);
         struct queue q = {0};
         char byte;
 
         (void)getsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &old, &length);
         (void)setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &none, sizeof(none));
+        if (f->kind == IMG_FILE_UNIX && getsockopt(fd, SOL_SOCKET, SO_PASSCRED, &pass, &length) == 0 && !pass)
+                (void)setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on));
         bool empty_first = type == SOCK_DGRAM && recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT | MSG_TRUNC) == 0;
         bool steps = setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &off, sizeof(off)) == 0;
         int r = peek_queue(d, known, fd, type, steps, &q, err);
         (void)setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &old, sizeof(old));
+        if (!pass)
+                (void)setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &pass, sizeof(pass));
         if (r == 0 && type == SOCK_DGRAM && add_empty(d, f, &q, empty_first) < 0)
                 r = cop_error_errno(err, ENOMEM, "reading a socket's queue");
         if (r == 0)

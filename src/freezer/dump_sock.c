@@ -18,6 +18,7 @@
 #include <netinet/in.h>
 #include <linux/tcp.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -28,6 +29,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "freezer/child_call.h"
 #include "freezer/dump.h"
 #include "freezer/sockets.h"
 
@@ -303,12 +305,16 @@ static int dump_unix(struct cop_dump *d, struct cop_dump_file *known, struct img
         int listening = 0;
         socklen_t length = sizeof(listening);
         struct sockaddr_un peer;
+        struct ucred who = {0};
         struct stat st;
 
         f->kind = IMG_FILE_UNIX;
         f->arg[IMG_SOCK_CWD] = known->proc;
         (void)getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &length);
         f->arg[IMG_SOCK_STATE] = listening ? IMG_SOCK_LISTENING : IMG_SOCK_IDLE;
+        length = sizeof(who);
+        if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &length) == 0)
+                f->peer = cop_dump_credentials(d, &who);
         /* Until a peer in the tree is found.  A connection made from outside belongs to the network namespace of whoever made
          * it, so that unix_diag does not show it here at all. */
         length = sizeof(peer);
@@ -686,6 +692,55 @@ static int dump_stream(struct cop_dump *d, struct cop_dump_file *from, struct co
         return r < 0 ? cop_error_errno(err, -r, "reading the queues of a TCP connection") : 0;
 }
 
+/* ---- who made it ---- */
+
+/* A pid outlives its process in the sockets it made and the messages it sent, but only as a number of each pid namespace it was
+ * in: that of the tree is asked for from within. */
+static struct img_credentials *maker_of(struct cop_dump *d, const struct img_file *f)
+{
+        char *heap = cop_image_record(d->writer, IMG_HEAP, 0);
+
+        return f->kind == IMG_FILE_UNIX && f->peer.length ? (void *)(heap + f->peer.offset) : NULL;
+}
+
+static int ask_inside(void *argument)
+{
+        struct cop_dump *d = argument;
+
+        for (uint32_t i = 0; i < cop_image_count(d->writer, IMG_FILES); i++) {
+                const struct img_file *f = file_at(d, i);
+                const struct cop_dump_file *known = f->kind == IMG_FILE_UNIX ? known_of(d, i) : NULL;
+                struct img_credentials *c = maker_of(d, f);
+                struct ucred who;
+                socklen_t length = sizeof(who);
+                if (known && c && c->pid == 0 && getsockopt(known->own_fd, SOL_SOCKET, SO_PEERCRED, &who, &length) == 0)
+                        c->pid = who.pid;
+                if (known && cop_dump_senders_unknown(d, f))
+                        cop_dump_ask_senders(d, f, known->own_fd);
+        }
+        return 0;
+}
+
+static int ask_from_within(void *argument)
+{
+        const struct cop_dump *d = argument;
+
+        return setns(d->tree.pidns_fd, CLONE_NEWPID) < 0 ? -errno : cop_child_call(0, ask_inside, argument);
+}
+
+static void find_makers(struct cop_dump *d)
+{
+        bool unknown = false;
+
+        for (uint32_t i = 0; i < cop_image_count(d->writer, IMG_FILES) && !unknown; i++) {
+                const struct img_file *f = file_at(d, i);
+                const struct img_credentials *c = maker_of(d, f);
+                unknown = (c && c->pid == 0) || (f->kind == IMG_FILE_UNIX && cop_dump_senders_unknown(d, f));
+        }
+        if (unknown)
+                (void)cop_child_call(0, ask_from_within, d); /* without the right to they stay unknown */
+}
+
 int cop_dump_sockets_finish(struct cop_dump *d, struct cop_error *err)
 {
         struct unix_table t = {0};
@@ -717,6 +772,8 @@ int cop_dump_sockets_finish(struct cop_dump *d, struct cop_error *err)
                 else if (to)
                         r = dump_tcp_queue(d, f, to->own_fd, err);
         }
+        if (any && r == 0)
+                find_makers(d);
         free(t.list);
         free(t.icons);
         return r;

@@ -239,7 +239,7 @@ struct img_file {
         uint64_t arg[IMG_FILE_ARGS];
         struct img_ref path;
         struct img_ref data;
-        struct img_ref peer; /* sockets: the peer's address */
+        struct img_ref peer; /* sockets: see sockets.h */
         uint32_t first_extent, extents;
         uint32_t first_watch, watches;
         uint32_t first_packet, packets;
@@ -285,10 +285,9 @@ struct img_lock {
 
 struct img_packet {
         struct img_ref data;
-        struct img_ref address; /* sender, datagrams */
-        struct img_ref files;   /* uint32_t[] of file indexes in flight */
-        uint32_t flags;
-        uint32_t reserved;
+        struct img_ref address;     /* sender, datagrams */
+        struct img_ref files;       /* uint32_t[] of file indexes in flight */
+        struct img_ref credentials; /* struct img_credentials of the sender, or empty */
 };
 
 struct img_guard {

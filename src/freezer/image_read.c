@@ -146,8 +146,8 @@ static bool check_packet(const struct cop_image *im, uint32_t i)
 {
         const struct img_packet *p = IMG_RECORD(im, IMG_PACKETS, img_packet, i);
 
-        if (!ref_ok(im, &p->data) || !ref_ok(im, &p->address) || !ref_ok(im, &p->files) || p->files.length % 4 ||
-            p->files.offset % 4)
+        if (!ref_ok(im, &p->data) || !ref_ok(im, &p->address) || !ref_ok(im, &p->files) ||
+            !ref_ok(im, &p->credentials) || p->files.length % 4 || p->files.offset % 4)
                 return false;
         const uint32_t *files = cop_image_at(im, &p->files);
         for (uint32_t k = 0; k < p->files.length / 4; k++)

@@ -24,7 +24,31 @@ struct destination {
         socklen_t length;
 };
 
-/* A stream may take it in pieces. */
+struct sending {
+        int fd;
+        struct msghdr *message; /* one buffer */
+        bool stream;            /* may take it in pieces */
+};
+
+static int send_message(void *argument)
+{
+        struct sending *s = argument;
+        struct iovec *iov = s->message->msg_iov;
+
+        while (iov->iov_len > 0 || !s->stream) {
+                ssize_t sent = sendmsg(s->fd, s->message, MSG_DONTWAIT | MSG_NOSIGNAL);
+                if (sent < 0)
+                        return -errno;
+                if (!s->stream)
+                        break;
+                iov->iov_base = (char *)iov->iov_base + sent;
+                iov->iov_len -= (size_t)sent;
+                s->message->msg_control = NULL;
+                s->message->msg_controllen = 0;
+        }
+        return 0;
+}
+
 static int send_packet(struct cop_restore *r, int fd, const struct img_packet *p, bool stream,
                        const struct destination *to)
 {
@@ -49,18 +73,8 @@ static int send_packet(struct cop_restore *r, int fd, const struct img_packet *p
                 for (size_t i = 0; i < n; i++)
                         fds[i] = r->objects[files[i]];
         }
-        while (iov.iov_len > 0 || !stream) {
-                ssize_t sent = sendmsg(fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
-                if (sent < 0)
-                        return -errno;
-                if (!stream)
-                        break;
-                iov.iov_base = (char *)iov.iov_base + sent;
-                iov.iov_len -= (size_t)sent;
-                m.msg_control = NULL;
-                m.msg_controllen = 0;
-        }
-        return 0;
+        struct sending s = {.fd = fd, .message = &m, .stream = stream};
+        return cop_restore_as(cop_restore_credentials(r, &p->credentials), send_message, &s);
 }
 
 static const struct img_packet *packet_of(const struct cop_restore *r, const struct img_file *f, uint32_t i)

@@ -152,6 +152,23 @@ static int bind_inet(struct cop_restore *r, const struct img_file *f, int fd)
         return bind(fd, cop_socket_address(r, &f->path), f->path.length) < 0 ? -errno : 0;
 }
 
+/* Whom SO_PEERCRED names: who made a pair or listened, or, at the accepting end of a connection, who connected. */
+static const struct img_credentials *maker_of(const struct cop_restore *r, const struct img_file *f)
+{
+        return f->kind == IMG_FILE_UNIX ? cop_restore_credentials(r, &f->peer) : NULL;
+}
+
+struct listening {
+        int fd, backlog;
+};
+
+static int start_listening(void *argument)
+{
+        const struct listening *l = argument;
+
+        return listen(l->fd, l->backlog) < 0 ? -errno : 0;
+}
+
 static int restore_idle(struct cop_restore *r, uint32_t index, struct cop_error *err)
 {
         const struct img_file *f = RESTORE_FILE(r, index);
@@ -168,8 +185,14 @@ static int restore_idle(struct cop_restore *r, uint32_t index, struct cop_error 
                 errno = ret == -1 ? errno : -ret;
                 return cop_socket_complain(err, f, "binding its address");
         }
-        if (cop_socket_state(f) == IMG_SOCK_LISTENING && listen(fd, (int)f->arg[IMG_SOCK_BACKLOG]) < 0)
+        if (cop_socket_state(f) != IMG_SOCK_LISTENING)
+                return 0;
+        struct listening l = {.fd = fd, .backlog = (int)f->arg[IMG_SOCK_BACKLOG]};
+        ret = cop_restore_as(maker_of(r, f), start_listening, &l);
+        if (ret < 0) {
+                errno = -ret;
                 return cop_socket_complain(err, f, "listening");
+        }
         return 0;
 }
 
@@ -179,7 +202,7 @@ static int restore_idle(struct cop_restore *r, uint32_t index, struct cop_error 
 static int connect_datagram(struct cop_restore *r, uint32_t index, struct cop_error *err)
 {
         const struct img_file *f = RESTORE_FILE(r, index);
-        const struct img_ref *to = &f->peer;
+        const struct img_ref none = {0}, *to = f->kind == IMG_FILE_UNIX ? &none : &f->peer;
 
         if (f->kind == IMG_FILE_UNIX && f->arg[IMG_SOCK_PEER] < r->image->count[IMG_FILES])
                 to = &RESTORE_FILE(r, f->arg[IMG_SOCK_PEER])->path;
@@ -190,13 +213,28 @@ static int connect_datagram(struct cop_restore *r, uint32_t index, struct cop_er
         return 0;
 }
 
+struct pairing {
+        int type, pair[2];
+};
+
+static int new_pair(void *argument)
+{
+        struct pairing *p = argument;
+
+        return socketpair(AF_UNIX, p->type | SOCK_CLOEXEC, 0, p->pair) < 0 ? -errno : 0;
+}
+
 static int make_pair(struct cop_restore *r, uint32_t a, uint32_t b, struct cop_error *err)
 {
         const struct img_file *f = RESTORE_FILE(r, a);
-        int pair[2];
+        struct pairing p = {.type = (int)f->arg[IMG_SOCK_TYPE]};
+        const int *pair = p.pair;
+        int ret = cop_restore_as(maker_of(r, f), new_pair, &p);
 
-        if (socketpair(AF_UNIX, (int)f->arg[IMG_SOCK_TYPE] | SOCK_CLOEXEC, 0, pair) < 0)
+        if (ret < 0) {
+                errno = -ret;
                 return cop_socket_complain(err, f, "socketpair");
+        }
         if (b == IMG_NONE) {
                 cop_socket_send_all(r, f, pair[1]);
                 close(pair[1]);
@@ -206,6 +244,35 @@ static int make_pair(struct cop_restore *r, uint32_t a, uint32_t b, struct cop_e
         if (keep(r, a, pair[0]) < 0 || keep(r, b, pair[1]) < 0)
                 return cop_socket_complain(err, f, "socketpair");
         return 0;
+}
+
+struct connecting {
+        struct cop_restore *restore;
+        const struct img_file *client;
+        const struct img_ref *to;
+        int fd;
+};
+
+static int connect_client(void *argument)
+{
+        const struct connecting *c = argument;
+
+        if (c->client->kind == IMG_FILE_UNIX)
+                return bind_unix(c->restore, c->client, c->fd, c->to);
+        return connect(c->fd, cop_socket_address(c->restore, c->to), c->to->length) < 0 ? -errno : 0;
+}
+
+/* Whom the accepting end will name, when it is not there yet: the process that has the client. */
+static bool holder_of(const struct cop_restore *r, const struct img_file *f, struct img_credentials *ret)
+{
+        uint64_t i = f->arg[IMG_SOCK_CWD];
+        const struct img_proc *p = i < r->image->count[IMG_PROCS] ? RESTORE_PROC(r, i) : NULL;
+
+        if (f->kind != IMG_FILE_UNIX || !p || p->threads == 0)
+                return false;
+        const struct img_creds *c = &RESTORE_THREAD(r, p->first_thread)->creds;
+        *ret = (struct img_credentials){.pid = p->pid, .uid = c->uid[1], .gid = c->gid[1]};
+        return true;
 }
 
 /* A connection between client and server, accepted from `listener`. */
@@ -223,9 +290,12 @@ static int connect_through(struct cop_restore *r, uint32_t client, uint32_t serv
                 errno = -ret;
                 return cop_socket_complain(err, c, "binding its address");
         }
-        ret = c->kind == IMG_FILE_UNIX                                 ? bind_unix(r, c, fd, to)
-              : connect(fd, cop_socket_address(r, to), to->length) < 0 ? -errno
-                                                                       : 0;
+        struct connecting call = {.restore = r, .client = c, .to = to, .fd = fd};
+        struct img_credentials holder;
+        const struct img_credentials *who = server != IMG_NONE         ? maker_of(r, RESTORE_FILE(r, server))
+                                            : holder_of(r, c, &holder) ? &holder
+                                                                       : NULL;
+        ret = cop_restore_as(who, connect_client, &call);
         if (ret < 0) {
                 errno = -ret;
                 return cop_socket_complain(err, c, "connecting to the listener");
@@ -262,14 +332,23 @@ static int pair_inet(struct cop_restore *r, uint32_t a, uint32_t b, struct cop_e
         return connect_through(r, a, b, listener, &fb->path, err);
 }
 
+/* A listener of this index that can be connected to by its name. */
+static bool is_reachable(const struct cop_restore *r, uint32_t index)
+{
+        const struct img_file *f = index < r->image->count[IMG_FILES] ? RESTORE_FILE(r, index) : NULL;
+        const struct sockaddr_un *a = f ? (const void *)cop_socket_address(r, &f->path) : NULL;
+
+        return f && (f->arg[IMG_SOCK_MODE] || (cop_socket_named(f) && a->sun_path[0] == '\0'));
+}
+
 static int pair_unix(struct cop_restore *r, uint32_t a, uint32_t b, struct cop_error *err)
 {
         const struct img_file *fa = RESTORE_FILE(r, a), *fb = RESTORE_FILE(r, b);
         uint32_t la = (uint32_t)fa->arg[IMG_SOCK_LISTENER], lb = (uint32_t)fb->arg[IMG_SOCK_LISTENER];
 
-        if (la < r->image->count[IMG_FILES] && RESTORE_FILE(r, la)->arg[IMG_SOCK_MODE])
+        if (is_reachable(r, la))
                 return connect_through(r, b, a, r->objects[la], &fa->path, err);
-        if (lb < r->image->count[IMG_FILES] && RESTORE_FILE(r, lb)->arg[IMG_SOCK_MODE])
+        if (is_reachable(r, lb))
                 return connect_through(r, a, b, r->objects[lb], &fb->path, err);
         return make_pair(r, a, b, err);
 }

@@ -31,6 +31,11 @@ void cop_socket_set_buffer(int fd, int name, int size);
 /* An error of errno about this socket. */
 int cop_socket_complain(struct cop_error *err, const struct img_file *f, const char *what);
 
+/* restore_as.c: credentials of the image, NULL when there are none; a call that is made in their name (NULL: in our own), and its
+ * result (child_call.h). */
+const struct img_credentials *cop_restore_credentials(const struct cop_restore *r, const struct img_ref *ref);
+int cop_restore_as(const struct img_credentials *who, int (*call)(void *argument), void *argument);
+
 /* restore_queue.c: all that was queued for a socket, written by its peer `fd` before that is closed. */
 void cop_socket_send_all(struct cop_restore *r, const struct img_file *f, int fd);
 /* True for datagram sockets with messages of others than their peer: those must come before it is connected. */

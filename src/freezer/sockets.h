@@ -1,7 +1,8 @@
 /* What images say about sockets (img_file of kind unix, inet, netlink), for dump_sock.c and restore_sock.c.
  *
  *      path    the socket's own address, as getsockname gives it (whole sockaddr); empty: unnamed
- *      peer    the address it is connected to, when the peer is not a file of the image
+ *      peer    the address it is connected to, when the peer is not a file of the image; of unix sockets: struct
+ *              img_credentials, whom SO_PEERCRED names
  *      data    struct img_sockopt[]
  *      packets its receive queue, in order
  */
@@ -29,6 +30,12 @@ enum img_socket_state {
         IMG_SOCK_CONNECTED,
         IMG_SOCK_PENDING, /* connected, not yet accepted */
         IMG_SOCK_CLOSED,  /* its peer was outside, or is gone: reads give what is queued, then the end */
+};
+
+/* As they are inside the tree; pid 0: of a process that has ended. */
+struct img_credentials {
+        int32_t pid;
+        uint32_t uid, gid;
 };
 
 struct img_sockopt {

@@ -1,0 +1,75 @@
+#include "freezer/child_call.h"
+
+#include <errno.h>
+#include <linux/sched.h>
+#include <sched.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+
+#define STACK_SIZE (256UL << 10)
+
+struct order {
+        int (*call)(void *argument);
+        void *argument;
+        int result;
+};
+
+static int carry_out(void *pointer)
+{
+        struct order *o = pointer;
+
+        o->result = o->call(o->argument);
+        return 0;
+}
+
+/* The pid of a child that has ended by the time, or -errno. */
+static long clone_and_call(struct clone_args *args, int (*call)(void *), void *argument)
+{
+        register int (*call_register)(void *) __asm__("r12") = call;
+        register void *argument_register __asm__("r13") = argument;
+        long ret;
+
+        __asm__ volatile("syscall\n\t"
+                         "test %%rax, %%rax\n\t"
+                         "jnz 1f\n\t"
+                         "xor %%ebp, %%ebp\n\t"
+                         "mov %%r13, %%rdi\n\t"
+                         "call *%%r12\n\t"
+                         "mov %%eax, %%edi\n\t"
+                         "mov %[exit], %%eax\n\t"
+                         "syscall\n\t"
+                         "hlt\n"
+                         "1:"
+                         : "=a"(ret)
+                         : "0"((long)SYS_clone3), "D"(args), "S"(sizeof(*args)), "r"(call_register),
+                           "r"(argument_register), [exit] "i"(SYS_exit)
+                         : "rcx", "r11", "cc", "memory");
+        return ret;
+}
+
+int cop_child_call(pid_t pid, int (*call)(void *argument), void *argument)
+{
+        struct order order = {.call = call, .argument = argument, .result = -EIO};
+        _cleanup_free_ char *stack = aligned_alloc(4096, STACK_SIZE);
+        struct clone_args args = {
+                .flags = CLONE_VM | CLONE_VFORK | CLONE_FILES,
+                .stack = (uintptr_t)stack,
+                .stack_size = STACK_SIZE,
+                .set_tid = pid ? (uintptr_t)&pid : 0,
+                .set_tid_size = pid != 0,
+        };
+
+        if (!stack)
+                return -ENOMEM;
+        long child = clone_and_call(&args, carry_out, &order);
+        if (child < 0)
+                return (int)child;
+        while (waitpid((pid_t)child, NULL, __WALL) < 0 && errno == EINTR)
+                ;
+        return order.result;
+}
