@@ -14,11 +14,9 @@
 #include "engine/node.h"
 #include "engine/pack.h"
 #include "engine/record.h"
+#include "engine/uids.h"
 #include "jupyter/kernel.h"
 #include "sandbox/cgroup.h"
-
-#define UID_BASE_DEFAULT (1000u * COP_SLOT_IDS)
-#define UID_END (1u << 31)
 
 /* -- life ---------------------------------------------------------------------------------------------------------- */
 
@@ -73,20 +71,6 @@ static int open_store(struct cop_engine *e, struct cop_error *err)
         return r < 0 ? cop_error_errno(err, r, "%s", e->home) : cop_store_open(path, &e->store, err);
 }
 
-static int choose_uids(struct cop_engine *e, const struct cop_engine_config *config, struct cop_error *err)
-{
-        e->uid_base = config->uid_base ? config->uid_base : UID_BASE_DEFAULT;
-        /* Below 2^31: some programs keep uids in an int. */
-        unsigned most = e->uid_base < UID_END ? (UID_END - e->uid_base) / COP_SLOT_IDS : 0;
-        e->slots = config->slots ? config->slots : most;
-        if (e->uid_base % COP_SLOT_IDS != 0 || e->slots > most || e->slots == 0)
-                return cop_error_set(
-                        err, ERANGE, COP_ERR_bad_request,
-                        "uid range: expected a multiple of 65536 and room for %u sandboxes below 2^31, not %u",
-                        e->slots, e->uid_base);
-        return 0;
-}
-
 static int open_engine(struct cop_engine *e, const struct cop_engine_config *config, struct cop_error *err)
 {
         e->home = strdup(config->home);
@@ -97,7 +81,7 @@ static int open_engine(struct cop_engine *e, const struct cop_engine_config *con
         e->compare_path = config->compare_path ? strdup(config->compare_path) : NULL;
         if (!e->home || !e->keeper_path || !e->pack_path || !e->image_tool || !e->recipes)
                 return cop_error_errno(err, ENOMEM, "engine");
-        int r = choose_uids(e, config, err);
+        int r = cop_uids_choose(e, config, err);
         if (r == 0)
                 r = make_home(e, err);
         if (r == 0)
@@ -175,6 +159,7 @@ struct cop_engine *cop_engine_free(struct cop_engine *e)
         free(e->image_tool);
         free(e->recipes);
         free(e->compare_path);
+        free(e->uid_claims);
         free(e);
         return NULL;
 }

@@ -41,6 +41,7 @@ struct cop_engine_config {
         uint32_t uid_base;        /* first host uid of all sandboxes, a multiple of 65536; 0 = 65536000 */
         unsigned slots;           /* how many sandboxes may live at a time, 65536 uids each; 0 = up to uid 2^31 */
         const char *compare_path; /* coppice-compare; NULL = files cannot be compared */
+        const char *uid_claims;   /* file of the uid ranges in use on this machine; NULL = /run/coppice/uids */
 };
 
 /* Opens the store, adopts running keepers, ends what cannot be adopted. */

@@ -141,6 +141,7 @@ struct cop_engine {
         struct cop_adoption *adoptions; /* owned list (adopt.c): keepers without a row that are being stopped */
         char boot_id[40];               /* of the host */
         uint64_t op_serial;
+        char *uid_claims;  /* owned (uids.c) */
         uint32_t uid_base; /* of slot 0 */
         unsigned slots, ends_since_prune;
         int lock_fd;         /* owned: keeps a second engine off this home */

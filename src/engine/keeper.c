@@ -29,6 +29,7 @@
 #define WAITING_MAX 4096
 #define READS_A_TURN 64
 #define LISTEN_FD 3
+#define HOLD_FD 4
 
 struct cop_keeper_call {
         struct cop_keeper *keeper; /* borrowed */
@@ -386,39 +387,43 @@ static int listen_at(const char *socket_path, struct cop_error *err)
         return TAKE_FD(fd);
 }
 
-int cop_keeper_start(struct cop_loop *loop, const char *keeper_path, const char *socket_path, const char *log_path,
+int cop_keeper_start(struct cop_loop *loop, const struct cop_keeper_start *start,
                      const struct cop_keeper_events *events, struct cop_keeper **ret, struct cop_error *err)
 {
         _cleanup_close_ int listen_fd = -EBADF, log_fd = -EBADF, pid_fd = -EBADF;
+        bool hold = start->hold_fd >= 0;
         pid_t pid = 0;
 
-        log_fd = open(log_path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+        log_fd = open(start->log_path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
         if (log_fd < 0)
-                return cop_error_errno(err, errno, "opening %s", log_path);
-        listen_fd = listen_at(socket_path, err);
+                return cop_error_errno(err, errno, "opening %s", start->log_path);
+        listen_fd = listen_at(start->socket_path, err);
         if (listen_fd < 0)
                 return listen_fd;
         const struct cop_child_spec spec = {
-                .path = keeper_path,
-                .argv = (const char *const[]){"coppice-keeper", "--socket-fd", "3", NULL},
+                .path = start->keeper_path,
+                .argv = (const char *const[]){"coppice-keeper", "--socket-fd", "3", hold ? "--hold-fd" : NULL, "4",
+                                              NULL},
                 .cwd = "/",
-                .fds = (const struct cop_child_fd[]){{log_fd, STDERR_FILENO}, {listen_fd, LISTEN_FD}},
-                .fd_count = 2,
+                .fds = (const struct cop_child_fd[]){{log_fd, STDERR_FILENO},
+                                                     {listen_fd, LISTEN_FD},
+                                                     {start->hold_fd, HOLD_FD}},
+                .fd_count = hold ? 3 : 2,
                 .new_session = true,
                 .detached = true,
         };
         int r = cop_child_spawn(&spec, &pid, err);
         if (r < 0) {
-                unlink(socket_path);
+                unlink(start->socket_path);
                 return r;
         }
         /* It waits for our connection, so the pid is still its own. */
         pid_fd = (int)syscall(SYS_pidfd_open, pid, 0);
-        r = cop_keeper_connect(loop, socket_path, events, ret, err);
+        r = cop_keeper_connect(loop, start->socket_path, events, ret, err);
         if (r < 0) {
                 if (pid_fd >= 0)
                         syscall(SYS_pidfd_send_signal, pid_fd, SIGKILL, NULL, 0);
-                unlink(socket_path);
+                unlink(start->socket_path);
                 return r;
         }
         (*ret)->pid_fd = TAKE_FD(pid_fd);

@@ -22,10 +22,15 @@ struct cop_keeper_events {
         void *userdata;
 };
 
+struct cop_keeper_start {
+        const char *keeper_path, *socket_path;
+        const char *log_path; /* where the keeper's stderr goes (append) */
+        int hold_fd;          /* borrowed; the keeper keeps a copy open as long as it lives; negative = none */
+};
+
 /* Makes the listening socket at socket_path (mode 0600), starts keeper_path detached from us with it, and connects.
- * The keeper gets the socket as descriptor 3, and a session of its own.
- * log_path: where the keeper's stderr goes (append). */
-int cop_keeper_start(struct cop_loop *loop, const char *keeper_path, const char *socket_path, const char *log_path,
+ * The keeper gets the socket as descriptor 3, and a session of its own. */
+int cop_keeper_start(struct cop_loop *loop, const struct cop_keeper_start *start,
                      const struct cop_keeper_events *events, struct cop_keeper **ret, struct cop_error *err);
 /* Connects to a running keeper; -ECONNREFUSED or -ENOENT when there is none. */
 int cop_keeper_connect(struct cop_loop *loop, const char *socket_path, const struct cop_keeper_events *events,

@@ -24,6 +24,7 @@
 #include "base/id.h"
 #include "base/parse.h"
 #include "base/utf8.h"
+#include "engine/uids.h"
 
 #define START_DEADLINE (30 * USEC_PER_SEC)
 #define MEMORY_DEFAULT (2ULL << 30)
@@ -169,7 +170,7 @@ static int insert_row(struct cop_engine *e, struct cop_sandbox_row *row, struct 
 
         for (int tries = 0; r == -EEXIST && tries < 10; tries++) {
                 cop_id_new(row->id, "sb_", 10);
-                r = cop_store_sandbox_free_slot(e->store, e->slots, &row->slot, err);
+                r = cop_store_sandbox_free_slot(e->store, 0, e->slots, &row->slot, err);
                 if (r == 0)
                         r = cop_store_sandbox_insert(e->store, row, err);
                 if (r == -EEXIST && err->code == COP_ERR_name_taken)
@@ -472,14 +473,22 @@ int cop_sandbox_start_keeper(struct cop_sandbox *sb, struct cop_error *err)
 {
         const struct cop_keeper_events events = {cop_sandbox_on_event, cop_sandbox_on_lost, sb};
         char socket_path[4200], log_path[4200];
+        _cleanup_close_ int uids_fd = -EBADF;
+        unsigned slot = sb->row->slot;
 
         int r = cop_path_format(socket_path, sizeof(socket_path), "%s/run/keeper.sock", sb->dir);
         if (r == 0)
                 r = cop_path_format(log_path, sizeof(log_path), "%s/logs/keeper.log", sb->dir);
         if (r < 0)
                 return cop_error_errno(err, r, "%s", sb->dir);
-        return cop_keeper_start(sb->engine->loop, sb->engine->keeper_path, socket_path, log_path, &events, &sb->keeper,
-                                err);
+        r = cop_uids_take(sb->engine, &slot, &uids_fd, err);
+        if (r == 0 && slot != sb->row->slot)
+                r = cop_store_sandbox_set_slot(sb->engine->store, sb->id, slot, err);
+        if (r < 0)
+                return r;
+        sb->row->slot = slot;
+        const struct cop_keeper_start start = {sb->engine->keeper_path, socket_path, log_path, uids_fd};
+        return cop_keeper_start(sb->engine->loop, &start, &events, &sb->keeper, err);
 }
 
 /* -- the operation ------------------------------------------------------------------------------------------------- */

@@ -42,6 +42,18 @@ static void on_term(struct cop_source *s, int signo, void *userdata)
         cop_keep_stop(userdata, 0, 0, TERM_GRACE);
 }
 
+/* A descriptor that is only kept: what it claims is ours until we end, and never the sandbox's. */
+static int hold(const char *number)
+{
+        uint64_t fd;
+
+        if (cop_parse_u64(number, &fd) < 0 || fd > 1023 || fcntl((int)fd, F_SETFD, FD_CLOEXEC) < 0) {
+                fprintf(stderr, "coppice-keeper: no descriptor %s to hold\n", number);
+                return -EBADF;
+        }
+        return 0;
+}
+
 static int parse_args(int argc, char **argv, int *ret_fd)
 {
         int is_listening = 0;
@@ -52,10 +64,14 @@ static int parse_args(int argc, char **argv, int *ret_fd)
                 puts("coppice-keeper " COPPICE_VERSION);
                 exit(0);
         }
-        if (argc != 3 || strcmp(argv[1], "--socket-fd") != 0 || cop_parse_u64(argv[2], &fd) < 0 || fd > 1023) {
-                fprintf(stderr, "usage: coppice-keeper --socket-fd N   (started by coppiced)\n");
+        bool holds = argc == 5 && strcmp(argv[3], "--hold-fd") == 0;
+        if ((argc != 3 && !holds) || strcmp(argv[1], "--socket-fd") != 0 || cop_parse_u64(argv[2], &fd) < 0 ||
+            fd > 1023) {
+                fprintf(stderr, "usage: coppice-keeper --socket-fd N [--hold-fd M]   (started by coppiced)\n");
                 return -EINVAL;
         }
+        if (holds && hold(argv[4]) < 0)
+                return -EINVAL;
         if (getsockopt((int)fd, SOL_SOCKET, SO_ACCEPTCONN, &is_listening, &n) < 0 || !is_listening) {
                 fprintf(stderr, "coppice-keeper: descriptor %d is no listening socket\n", (int)fd);
                 return -ENOTSOCK;

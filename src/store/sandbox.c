@@ -75,21 +75,25 @@ int cop_store_sandbox_insert(struct cop_store *s, const struct cop_sandbox_row *
         return name_taken(s, row->name, r, err);
 }
 
-int cop_store_sandbox_free_slot(struct cop_store *s, unsigned count, unsigned *ret, struct cop_error *err)
+int cop_store_sandbox_free_slot(struct cop_store *s, unsigned from, unsigned count, unsigned *ret,
+                                struct cop_error *err)
 {
+        const struct cop_sql_args args = {.a = from};
         int64_t slot = 0;
 
-        /* The first gap is 0 or lies behind a slot in use. */
+        /* The first gap is `from` or lies behind a slot in use. */
         int r = cop_sql_number(s,
-                               "SELECT min(free) FROM (SELECT 0 AS free UNION ALL SELECT slot + 1 FROM sandboxes WHERE "
-                               "state <> 'ended')"
+                               "SELECT min(free) FROM (SELECT :a AS free UNION ALL SELECT slot + 1 FROM sandboxes WHERE"
+                               " state <> 'ended' AND slot >= :a)"
                                " WHERE free NOT IN (SELECT slot FROM sandboxes WHERE state <> 'ended')",
-                               NULL, NULL, &slot, err);
+                               &cop_sql_args_table, &args, &slot, err);
         if (r < 0)
                 return r;
         if (slot < 0 || slot >= (int64_t)count)
-                return cop_error_set(err, EAGAIN, COP_ERR_too_many, "all %u uid ranges are in use; remove a sandbox",
-                                     count);
+                return cop_error_set(
+                        err, EAGAIN, COP_ERR_too_many,
+                        "all %u uid ranges of this machine are in use; remove a sandbox, also of another daemon",
+                        count);
         *ret = (unsigned)slot;
         return 0;
 }
@@ -110,6 +114,13 @@ int cop_store_sandbox_started(struct cop_store *s, const struct cop_sandbox_row 
                       "UPDATE sandboxes SET state = 'running', started_at = :started_at, start_time = :start_time,"
                       " expires_at = :expires_at WHERE id = :id",
                       &table, row, row->id, err);
+}
+
+int cop_store_sandbox_set_slot(struct cop_store *s, const char *id, unsigned slot, struct cop_error *err)
+{
+        struct cop_sql_args args = {.id = id, .a = slot};
+
+        return change(s, "UPDATE sandboxes SET slot = :a WHERE id = :id", &cop_sql_args_table, &args, id, err);
 }
 
 int cop_store_sandbox_ending(struct cop_store *s, const char *id, struct cop_error *err)

@@ -94,8 +94,10 @@ struct cop_sandbox_row {
 };
 /* name_taken; -EEXIST internal when the id or slot is in use (choose another). */
 int cop_store_sandbox_insert(struct cop_store *s, const struct cop_sandbox_row *row, struct cop_error *err);
-/* The smallest slot that no live sandbox has; too_many when all `count` are taken. */
-int cop_store_sandbox_free_slot(struct cop_store *s, unsigned count, unsigned *ret, struct cop_error *err);
+/* The smallest slot, at least `from` and below `count`, that no live sandbox has; too_many when all are taken. */
+int cop_store_sandbox_free_slot(struct cop_store *s, unsigned from, unsigned count, unsigned *ret,
+                                struct cop_error *err);
+int cop_store_sandbox_set_slot(struct cop_store *s, const char *id, unsigned slot, struct cop_error *err);
 /* -> running, with started_at, start_time, expires_at. */
 int cop_store_sandbox_started(struct cop_store *s, const struct cop_sandbox_row *row, struct cop_error *err);
 int cop_store_sandbox_ending(struct cop_store *s, const char *id, struct cop_error *err);

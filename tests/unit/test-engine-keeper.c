@@ -478,7 +478,8 @@ TEST(a_keeper_is_started_with_its_socket)
         static const char text[] = "#!/bin/sh\necho \"$@\" >&2\nreadlink /proc/self/fd/3 >&2\nps -o sid= -p $$ "
                                    ">/dev/null\nexec sleep 30\n";
         ASSERT_OK(cop_write_file_atomic(AT_FDCWD, script, text, strlen(text), 0755, &err), &err);
-        ASSERT_OK(cop_keeper_start(loop, script, socket_path, log_path, &events, &k, &err), &err);
+        const struct cop_keeper_start start = {script, socket_path, log_path, -EBADF};
+        ASSERT_OK(cop_keeper_start(loop, &start, &events, &k, &err), &err);
         ASSERT_OK(stat(socket_path, &st), NULL);
         ASSERT_EQ(st.st_mode & 0777, 0600);
         for (int i = 0; i < 1000 && (!log || !strstr(log, "socket:")); i++) {
@@ -503,7 +504,8 @@ TEST(a_keeper_that_cannot_be_started_leaves_no_socket)
         ASSERT_OK(cop_loop_new(&loop, &err), &err);
         snprintf(socket_path, sizeof(socket_path), "%s/k.sock", test_dir());
         snprintf(log_path, sizeof(log_path), "%s/log", test_dir());
-        ASSERT_ERRNO(cop_keeper_start(loop, "/nonexistent/keeper", socket_path, log_path, &events, &k, &err), ENOENT);
+        const struct cop_keeper_start start = {"/nonexistent/keeper", socket_path, log_path, -EBADF};
+        ASSERT_ERRNO(cop_keeper_start(loop, &start, &events, &k, &err), ENOENT);
         ASSERT_CONTAINS(err.message, "/nonexistent/keeper");
         ASSERT(access(socket_path, F_OK) < 0);
         cop_loop_free(loop);
@@ -519,7 +521,8 @@ TEST(a_keeper_that_dies_at_once_is_lost)
         ASSERT_OK(cop_loop_new(&f.loop, &err), &err);
         snprintf(socket_path, sizeof(socket_path), "%s/k.sock", test_dir());
         snprintf(log_path, sizeof(log_path), "%s/log", test_dir());
-        ASSERT_OK(cop_keeper_start(f.loop, "/bin/false", socket_path, log_path, &events, &f.keeper, &err), &err);
+        const struct cop_keeper_start start = {"/bin/false", socket_path, log_path, -EBADF};
+        ASSERT_OK(cop_keeper_start(f.loop, &start, &events, &f.keeper, &err), &err);
         call(&f, USEC_INFINITY);
         turn_until(&f, &f.replies, 1);
         ASSERT_EQ(f.err.code, COP_ERR_unavailable);

@@ -135,20 +135,28 @@ TEST(slots_fill_gaps_and_run_out)
         struct cop_error err;
         unsigned slot = 99;
 
-        ASSERT_OK(cop_store_sandbox_free_slot(s, 3, &slot, &err), &err);
+        ASSERT_OK(cop_store_sandbox_free_slot(s, 0, 3, &slot, &err), &err);
         ASSERT_EQ(slot, 0);
         add_sandbox(s, "sb_a", NULL, 0);
         add_sandbox(s, "sb_b", NULL, 2);
         ASSERT_ERRNO(cop_store_sandbox_insert(s, &clash, &err), EEXIST);
-        ASSERT_OK(cop_store_sandbox_free_slot(s, 3, &slot, &err), &err);
+        ASSERT_OK(cop_store_sandbox_free_slot(s, 0, 3, &slot, &err), &err);
         ASSERT_EQ(slot, 1);
+        ASSERT_OK(cop_store_sandbox_free_slot(s, 2, 5, &slot, &err), &err);
+        ASSERT_EQ(slot, 3);
+        ASSERT_CODE(cop_store_sandbox_free_slot(s, 2, 3, &slot, &err), &err, COP_ERR_too_many);
+        ASSERT_OK(cop_store_sandbox_set_slot(s, "sb_b", 0xffff, &err), &err);
+        ASSERT_OK(cop_store_sandbox_free_slot(s, 2, 5, &slot, &err), &err);
+        ASSERT_EQ(slot, 2);
+        ASSERT_OK(cop_store_sandbox_set_slot(s, "sb_b", 2, &err), &err);
+        ASSERT_CODE(cop_store_sandbox_set_slot(s, "sb_z", 2, &err), &err, COP_ERR_sandbox_not_found);
         add_sandbox(s, "sb_c", NULL, 1);
-        ASSERT_CODE(cop_store_sandbox_free_slot(s, 3, &slot, &err), &err, COP_ERR_too_many);
+        ASSERT_CODE(cop_store_sandbox_free_slot(s, 0, 3, &slot, &err), &err, COP_ERR_too_many);
         /* Still held while it is ending, free when it has ended. */
         ASSERT_OK(cop_store_sandbox_ending(s, "sb_b", &err), &err);
-        ASSERT_CODE(cop_store_sandbox_free_slot(s, 3, &slot, &err), &err, COP_ERR_too_many);
+        ASSERT_CODE(cop_store_sandbox_free_slot(s, 0, 3, &slot, &err), &err, COP_ERR_too_many);
         ASSERT_OK(cop_store_sandbox_ended(s, "sb_b", 1, "ttl", false, &err), &err);
-        ASSERT_OK(cop_store_sandbox_free_slot(s, 3, &slot, &err), &err);
+        ASSERT_OK(cop_store_sandbox_free_slot(s, 0, 3, &slot, &err), &err);
         ASSERT_EQ(slot, 2);
         cop_store_close(s);
 }
