@@ -1,16 +1,18 @@
-/* coppice doctor: what this host has and lacks.  With a daemon its own checks are shown; without one a few that need none, so
+/* coppice doctor: what this host has and lacks.  With a daemon its own checks are shown; without one those that need none, so
  * that somebody whose daemon does not start still learns why. */
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/buf.h"
+#include "base/checks.h"
+#include "base/child.h"
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "base/json.h"
@@ -20,66 +22,62 @@
 #include "start.h"
 #include "verbs.h"
 
-#define KERNEL_WANTED "5.19" /* idmapped mounts below overlayfs */
-
 static bool json;
 static const struct cop_option options[] = {COP_OPTION_JSON(&json), {0}};
 
-static void add(json_t *checks, const char *name, bool ok, const char *detail, const char *remedy)
+static void add(json_t *checks, const char *name, bool ok, bool needed, const char *detail, const char *remedy)
 {
-        json_array_append_new(checks, json_pack("{s:s,s:b,s:s,s:s?}", "name", name, "ok", ok, "detail", detail,
-                                                "remedy", ok ? NULL : remedy));
+        json_array_append_new(checks, json_pack("{s:s,s:b,s:b,s:s,s:s?}", "name", name, "ok", ok, "needed", needed,
+                                                "detail", detail, "remedy", ok ? NULL : remedy));
 }
 
-static void check_kernel(json_t *checks)
+static int spawn_probe(const char *keeper, const char *home, pid_t *ret_pid, int *ret_fd, struct cop_error *err)
 {
-        struct utsname u;
-        int major = 0, minor = 0;
+        _cleanup_close_ int write_fd = -EBADF;
+        int fds[2];
 
-        if (uname(&u) < 0)
-                return;
-        sscanf(u.release, "%d.%d", &major, &minor);
-        add(checks, "kernel", major > 5 || (major == 5 && minor >= 19), u.release,
-            "Linux " KERNEL_WANTED " or newer is needed");
+        if (pipe2(fds, O_CLOEXEC) < 0)
+                return cop_error_errno(err, errno, "pipe");
+        write_fd = fds[1];
+        const struct cop_child_spec spec = {
+                .path = keeper,
+                .argv = (const char *const[]){"coppice-keeper", "--probe", home, NULL},
+                .fds = (const struct cop_child_fd[]){{write_fd, STDOUT_FILENO}},
+                .fd_count = 1,
+        };
+        int r = cop_child_spawn(&spec, ret_pid, err);
+        if (r < 0)
+                cop_close(fds[0]);
+        else
+                *ret_fd = fds[0];
+        return r;
 }
 
-/* In a child, since a process cannot leave a namespace again. */
-static void check_namespaces(json_t *checks)
+/* The same probe that a daemon would ask: it lies beside coppiced. */
+static json_t *probe_host(const char *daemon, const struct cop_place *place)
 {
-        static const int kinds = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC |
-                                 CLONE_NEWUTS | CLONE_NEWCGROUP;
-        int status = 0;
-        pid_t pid = fork();
+        _cleanup_buf_ struct cop_buf text = COP_BUF(65536);
+        _cleanup_close_ int fd = -EBADF;
+        struct cop_error err = COP_ERROR_NULL;
+        struct stat st;
+        char keeper[COP_HOME_PATH_MAX + 32];
+        ssize_t n = 1;
+        pid_t pid;
 
-        if (pid == 0)
-                _exit(unshare(kinds) < 0 ? errno : 0);
-        while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
-                ;
-        bool ok = pid > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
-        add(checks, "namespaces", ok, ok ? "user, mount, pid, net, ipc, uts and cgroup" : strerror(WEXITSTATUS(status)),
-            "allow them: sysctl user.max_user_namespaces=65536, and kernel.unprivileged_userns_clone=1 where it "
-            "exists");
-}
-
-static void check_overlay(json_t *checks)
-{
-        _cleanup_free_ char *list = NULL;
-        bool ok = cop_read_file(AT_FDCWD, "/proc/filesystems", 65536, &list, NULL, NULL) == 0 &&
-                  strstr(list, "\toverlay\n");
-
-        add(checks, "overlayfs", ok, ok ? "available" : "not in /proc/filesystems", "load it: modprobe overlay");
-}
-
-static void check_cgroups(json_t *checks)
-{
-        bool v2 = access("/sys/fs/cgroup/cgroup.controllers", R_OK) == 0,
-             v1 = access("/sys/fs/cgroup/memory", X_OK) == 0;
-
-        add(checks, "cgroups", v2 || v1,
-            v2   ? "version 2"
-            : v1 ? "version 1"
-                 : "none",
-            "mount them (mount -t cgroup2 none /sys/fs/cgroup); without them there are no limits");
+        const char *slash = strrchr(daemon, '/');
+        int r = cop_path_format(keeper, sizeof(keeper), "%.*s/coppice-keeper", slash ? (int)(slash - daemon) : 0,
+                                daemon);
+        if (r == 0)
+                r = spawn_probe(keeper, stat(place->home, &st) == 0 ? place->home : NULL, &pid, &fd, &err);
+        while (r == 0 && n > 0)
+                n = cop_buf_read(&text, fd, 4096);
+        if (r == 0)
+                while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+                        ;
+        json_t *checks = cop_checks_parse(text.len ? text.data : "", text.len);
+        add(checks, "keeper", json_array_size(checks) > 0, true, err.errnum ? err.message : keeper,
+            "install coppice-keeper beside coppiced");
+        return checks;
 }
 
 static void check_home(json_t *checks, const struct cop_place *place)
@@ -91,7 +89,7 @@ static void check_home(json_t *checks, const struct cop_place *place)
 
         snprintf(detail, sizeof(detail), there ? "%s, %s free" : "%s does not exist yet", place->home,
                  cop_format_size(free_bytes, size));
-        add(checks, "home", !there || free_bytes > (2ull << 30), detail,
+        add(checks, "home", !there || free_bytes > (2ull << 30), true, detail,
             "free some space, or set COPPICE_HOME to a place with 2 GiB");
 }
 
@@ -107,36 +105,28 @@ static void check_programs(json_t *checks)
                 for (char *folder; copy && !found && (folder = strsep(&rest, ":"));)
                         found = cop_path_format(path, sizeof(path), "%s/%s", folder, names[i]) == 0 &&
                                 access(path, X_OK) == 0;
-                add(checks, names[i], found, found ? path : "not in PATH", "needed to make images: run make deps");
+                add(checks, names[i], found, false, found ? path : "not in PATH",
+                    "needed to make images: run make deps");
         }
-}
-
-static void check_daemon(json_t *checks, const struct cop_place *place)
-{
-        char program[COP_HOME_PATH_MAX];
-        struct cop_error err = COP_ERROR_NULL;
-        bool found = cop_daemon_path(program, sizeof(program), &err) == 0;
-
-        add(checks, "coppiced", found, found ? program : err.message, "build it with make");
-        add(checks, "daemon", true, "not running; any coppice command starts it", NULL);
 }
 
 static json_t *check_here(const struct cop_place *place)
 {
-        json_t *checks = json_array();
+        struct cop_error err = COP_ERROR_NULL;
+        char program[COP_HOME_PATH_MAX];
         bool ok = true;
         json_t *check;
         size_t i;
 
-        check_kernel(checks);
-        check_namespaces(checks);
-        check_overlay(checks);
-        check_cgroups(checks);
+        bool found = cop_daemon_path(program, sizeof(program), &err) == 0;
+        json_t *checks = found ? probe_host(program, place) : json_array();
         check_home(checks, place);
         check_programs(checks);
-        check_daemon(checks, place);
+        add(checks, "coppiced", found, true, found ? program : err.message, "build it with make");
+        add(checks, "daemon", true, false, "not running; any coppice command starts it", NULL);
         json_array_foreach (checks, i, check)
-                ok = ok && json_is_true(json_object_get(check, "ok"));
+                ok = ok &&
+                     (json_is_true(json_object_get(check, "ok")) || json_is_false(json_object_get(check, "needed")));
         return json_pack("{s:b,s:o}", "ok", ok, "checks", checks);
 }
 

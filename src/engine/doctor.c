@@ -1,18 +1,30 @@
 /* What this host lacks, and what to do about it.  A check that is not `needed` explains a feature that will not work.
+ *
+ * Whether sandboxes can start is found out by trying, in a child (coppice-keeper --probe): it takes time and namespaces.
  */
-#include <dirent.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
-#include <sys/utsname.h>
 
+#include "base/checks.h"
+#include "base/child.h"
 #include "base/fs.h"
 #include "base/parse.h"
 #include "engine/internal.h"
-#include "sandbox/cgroup.h"
+#include "engine/uids.h"
 
 #define SPACE_NEEDED (2ULL << 30)
+#define PROBE_MAX (64u << 10)
+
+struct cop_doctor {
+        struct cop_engine *engine; /* borrowed */
+        struct cop_doctor *next;
+        struct cop_op *op;
+        struct cop_source *child; /* owned */
+        int out_fd;               /* owned */
+};
 
 struct report {
         struct cop_engine *engine;
@@ -26,77 +38,6 @@ static void add(struct report *r, const char *name, bool ok, bool needed, const 
                                                    needed, "detail", detail, "remedy", ok ? NULL : remedy));
         if (needed && !ok)
                 r->ok = false;
-}
-
-static void check_kernel(struct report *r)
-{
-        struct utsname u;
-        unsigned major = 0, minor = 0;
-        char detail[200];
-
-        uname(&u);
-        bool read = sscanf(u.release, "%u.%u", &major, &minor) == 2;
-        snprintf(detail, sizeof(detail), "Linux %s", u.release);
-        /* 5.12: idmapped mounts; overlayfs inside a user namespace with userxattr came with 5.11; idmapped layers
-         * with 5.19. */
-        add(r, "kernel", read && (major > 5 || (major == 5 && minor >= 19)), true, detail, "run Linux 5.19 or newer");
-}
-
-static void check_privilege(struct report *r)
-{
-        char detail[100];
-
-        snprintf(detail, sizeof(detail), "coppiced runs as uid %u", (unsigned)geteuid());
-        add(r, "privilege", geteuid() == 0, true, detail, "start coppiced as root");
-}
-
-/* Whether the file holds a number above 0; a missing file means no such limit. */
-static bool allows(const char *path)
-{
-        _cleanup_free_ char *word = NULL;
-
-        return cop_read_word(AT_FDCWD, path, &word, NULL) < 0 || atoll(word) > 0;
-}
-
-static void check_namespaces(struct report *r)
-{
-        static const char *const kinds[] = {"user", "pid", "mnt", "net", "ipc", "uts", "cgroup", "time"};
-        char missing[100] = "", path[64];
-
-        for (size_t i = 0; i < ELEMENTSOF(kinds); i++) {
-                snprintf(path, sizeof(path), "/proc/self/ns/%s", kinds[i]);
-                if (access(path, F_OK) < 0)
-                        snprintf(missing + strlen(missing), sizeof(missing) - strlen(missing), " %s", kinds[i]);
-        }
-        char detail[160];
-        snprintf(detail, sizeof(detail), "%s%s", missing[0] ? "missing:" : "all are there", missing);
-        add(r, "namespaces", !missing[0], true, detail, "use a kernel with these namespaces built in");
-        bool allowed = allows("/proc/sys/user/max_user_namespaces") &&
-                       (geteuid() == 0 || allows("/proc/sys/kernel/unprivileged_userns_clone"));
-        add(r, "user_namespaces", allowed, true, allowed ? "allowed" : "switched off",
-            "sysctl -w user.max_user_namespaces=15000 kernel.unprivileged_userns_clone=1");
-}
-
-static void check_overlay(struct report *r)
-{
-        _cleanup_free_ char *text = NULL;
-        size_t n;
-
-        bool there = cop_read_file(AT_FDCWD, "/proc/filesystems", 65536, &text, &n, NULL) == 0 &&
-                     strstr(text, "\toverlay\n");
-        add(r, "overlayfs", there, true, there ? "available" : "not known to the kernel", "modprobe overlay");
-}
-
-static void check_cgroup(struct report *r)
-{
-        struct cop_cgroup_host host = {0};
-        struct cop_error err = COP_ERROR_NULL;
-
-        bool ok = cop_cgroup_detect(&host, &err) >= 0;
-        add(r, "cgroup", ok, true, ok ? host.v2 ? "version 2" : "version 1" : err.message,
-            "mount cgroup v2 at /sys/fs/cgroup with the controllers memory, cpu and pids, or the v1 hierarchies");
-        if (ok)
-                cop_cgroup_host_done(&host);
 }
 
 static void check_cgroup_moves(struct report *r)
@@ -128,11 +69,15 @@ static void check_space(struct report *r)
             "delete files on the disk that holds COPPICE_HOME");
 }
 
-static void check_keeper(struct report *r)
+static void check_uids(struct report *r)
 {
-        bool ok = access(r->engine->keeper_path, X_OK) == 0;
+        struct cop_error err = COP_ERROR_NULL;
+        char detail[100];
 
-        add(r, "keeper", ok, true, r->engine->keeper_path, "install coppice-keeper beside coppiced");
+        int n = cop_uids_claimed(r->engine, &err);
+        snprintf(detail, sizeof(detail), "%d of %u in use by all daemons of this machine", n, r->engine->slots);
+        add(r, "uid_ranges", n >= 0 && (unsigned)n < r->engine->slots, true, n < 0 ? err.message : detail,
+            n < 0 ? "make /run/coppice writable for coppiced" : "remove sandboxes, also those of other daemons");
 }
 
 static bool on_path(const char *program)
@@ -184,19 +129,100 @@ static void check_image(struct report *r)
         add(r, "image", n > 0, false, detail, "coppice image build code-interpreter");
 }
 
-void cop_engine_doctor(struct cop_engine *e, struct cop_op_to to)
-{
-        struct report r = {.engine = e, .checks = json_array(), .ok = true};
+/* -- what the keeper finds --------------------------------------------------------------------------------------------- */
 
-        check_kernel(&r);
-        check_privilege(&r);
-        check_namespaces(&r);
-        check_overlay(&r);
-        check_cgroup(&r);
+static void doctor_free(struct cop_doctor *d)
+{
+        for (struct cop_doctor **at = &d->engine->doctors; *at; at = &(*at)->next)
+                if (*at == d) {
+                        *at = d->next;
+                        break;
+                }
+        cop_source_free(d->child);
+        cop_close(d->out_fd);
+        free(d);
+}
+
+/* Their probes end by themselves. */
+void cop_doctors_drop(struct cop_engine *e)
+{
+        while (e->doctors)
+                doctor_free(e->doctors);
+}
+
+static void finish(struct cop_doctor *d, json_t *probed)
+{
+        struct report r = {.engine = d->engine, .checks = probed ? probed : json_array(), .ok = true};
+        struct cop_op *op = d->op;
+        json_t *check;
+        size_t i;
+
+        json_array_foreach (r.checks, i, check)
+                r.ok = r.ok &&
+                       (json_is_true(json_object_get(check, "ok")) || !json_is_true(json_object_get(check, "needed")));
+        add(&r, "keeper", json_array_size(r.checks) > 0, true, r.engine->keeper_path,
+            "install coppice-keeper beside coppiced");
         check_cgroup_moves(&r);
+        check_uids(&r);
         check_space(&r);
-        check_keeper(&r);
         check_programs(&r);
         check_image(&r);
-        cop_answer(to, json_pack("{s:b, s:o}", "ok", r.ok, "checks", r.checks), NULL);
+        doctor_free(d);
+        cop_op_done(op, json_pack("{s:b, s:o}", "ok", r.ok, "checks", r.checks), NULL);
+}
+
+static void on_probed(struct cop_source *s, const siginfo_t *si, void *userdata)
+{
+        struct cop_doctor *d = userdata;
+        _cleanup_buf_ struct cop_buf text = COP_BUF(PROBE_MAX);
+
+        /* All that it said is in the pipe: nobody else has it open, and it is less than a pipe holds. */
+        while (cop_buf_read(&text, d->out_fd, 4096) > 0)
+                ;
+        finish(d, cop_checks_parse(text.len ? text.data : "", text.len));
+}
+
+static int probe(struct cop_doctor *d, struct cop_error *err)
+{
+        _cleanup_close_ int write_fd = -EBADF;
+        struct cop_engine *e = d->engine;
+        pid_t pid = 0;
+        int fds[2];
+
+        if (pipe2(fds, O_CLOEXEC) < 0)
+                return cop_error_errno(err, errno, "pipe");
+        d->out_fd = fds[0];
+        write_fd = fds[1];
+        cop_set_nonblock(d->out_fd, 1);
+        const struct cop_child_spec spec = {
+                .path = e->keeper_path,
+                .argv = (const char *const[]){"coppice-keeper", "--probe", e->home, NULL},
+                .cwd = "/",
+                .fds = (const struct cop_child_fd[]){{write_fd, STDOUT_FILENO}},
+                .fd_count = 1,
+                .death_signal = SIGKILL,
+        };
+        int r = cop_child_spawn(&spec, &pid, err);
+        if (r == 0 && (r = cop_loop_add_child(e->loop, pid, on_probed, d, &d->child, err)) < 0)
+                kill(pid, SIGKILL);
+        return r;
+}
+
+void cop_engine_doctor(struct cop_engine *e, struct cop_op_to to)
+{
+        struct cop_doctor *d = calloc(1, sizeof(*d));
+        struct cop_error err;
+
+        if (!d) {
+                cop_error_errno(&err, ENOMEM, "doctor");
+                cop_answer(to, NULL, &err);
+                return;
+        }
+        *d = (struct cop_doctor){.engine = e, .next = e->doctors, .out_fd = -EBADF};
+        e->doctors = d;
+        d->op = cop_op_new(e, to, NULL, NULL);
+        if (!d->op)
+                doctor_free(d);
+        else if (probe(d, &err) < 0)
+                finish(d, NULL);
 }

@@ -132,6 +132,7 @@ struct cop_engine *cop_engine_free(struct cop_engine *e)
         cop_images_drop(e);
         cop_gc_drop(e);
         cop_packs_drop(e);
+        cop_doctors_drop(e);
         cop_comparisons_drop(e);
         cop_states_drop(e);
         cop_engine_adopt_drop(e);

@@ -135,6 +135,7 @@ struct cop_engine {
         struct cop_flattening *flattenings;         /* owned list (flatten.c): the first is under way */
         struct cop_warming *warmings;               /* owned list (golden.c): golden states being made */
         struct cop_gc *gc;                          /* owned, NULL = none is under way (gc.c) */
+        struct cop_doctor *doctors;                 /* owned list (doctor.c) */
         struct cop_packing *packs;                  /* owned list (pack.c) */
         struct cop_comparison *comparisons;         /* owned list (compare.c) */
         struct cop_held_state *held_states;         /* owned list (copy.c) */
@@ -167,6 +168,8 @@ struct cop_op *cop_op_find(struct cop_engine *e, uint64_t serial);
 void cop_op_on_cancel(struct cop_op *op, void (*cancel)(void *data), void *data);
 /* Answers an operation that needs no cop_op. */
 void cop_answer(struct cop_op_to to, json_t *result /* stolen */, const struct cop_error *err);
+
+void cop_doctors_drop(struct cop_engine *e); /* doctor.c */
 
 /* -- sandboxes: sandbox.c ------------------------------------------------------------------------------------------- */
 

@@ -14,7 +14,8 @@
  * depend on what the sandbox does.  A request that init answers keeps the client's id in a table (calls.c); nothing that
  * init says is believed beyond that.
  *
- * `coppice-keeper --merge TARGET LAYER…` is another matter: it merges a stack of layers, topmost first, and ends (merge.h).
+ * `coppice-keeper --merge TARGET LAYER…` is another matter: it merges a stack of layers, topmost first, and ends (merge.h);
+ * `coppice-keeper --probe [HOME]` says what this host can do for sandboxes and ends (base/checks.h).
  *
  * Death: init has this process as parent and dies with it (PR_SET_PDEATHSIG), and with init its whole pid namespace.
  */
@@ -34,8 +35,10 @@
 #include "keeper/keep.h"
 #include "keeper/merge.h"
 #include "keeper/node.h"
+#include "sandbox/probe.h"
 
 #define TERM_GRACE (1 * USEC_PER_SEC)
+#define PROBE_SECONDS 20
 
 static void on_term(struct cop_source *s, int signo, void *userdata)
 {
@@ -140,6 +143,30 @@ static int merge_layers(int argc, char **argv)
         return r < 0 ? 1 : 0;
 }
 
+static void print_line(const struct cop_probe_result *result)
+{
+        char detail[sizeof(result->detail)];
+
+        snprintf(detail, sizeof(detail), "%s", result->detail);
+        for (char *p = detail; (p = strpbrk(p, "\t\n"));)
+                *p = ' ';
+        printf("%s\t%s\t%s\t%s\t%s\n", result->name, result->ok ? "ok" : "fails",
+               result->needed ? "needed" : "optional", detail, result->remedy ? result->remedy : "");
+}
+
+static int probe(const char *home)
+{
+        struct cop_probe_result results[COP_PROBE_MAX];
+
+        umask(077);
+        signal(SIGALRM, SIG_DFL);
+        alarm(PROBE_SECONDS);
+        size_t n = cop_probe(home, results);
+        for (size_t i = 0; i < n; i++)
+                print_line(&results[i]);
+        return fflush(stdout) == 0 ? 0 : 1;
+}
+
 int main(int argc, char **argv)
 {
         struct cop_keep k = {.listen_fd = -EBADF, .logs_fd = -EBADF};
@@ -148,6 +175,8 @@ int main(int argc, char **argv)
         cop_log_init("keeper");
         if (argc > 3 && strcmp(argv[1], "--merge") == 0)
                 return merge_layers(argc, argv);
+        if ((argc == 2 || argc == 3) && strcmp(argv[1], "--probe") == 0)
+                return probe(argv[2]);
         if (parse_args(argc, argv, &k.listen_fd) < 0)
                 return 2;
         signal(SIGPIPE, SIG_IGN);

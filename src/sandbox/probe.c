@@ -258,7 +258,6 @@ static void probe_trial(struct list *l, const char *home)
 {
         static const char *const dirs[] = {"", "/low", "/low/dev", "/low/proc", "/low/sys", "/low/run", "/rw"};
         _cleanup_free_ char *dir = NULL;
-        struct cop_error err = COP_ERROR_NULL;
         char path[2][4200];
 
         if (asprintf(&dir, "%s/probe-XXXXXX", home ? home : "/tmp") < 0 || !mkdtemp(dir)) {
@@ -272,11 +271,6 @@ static void probe_trial(struct list *l, const char *home)
         cop_path_format(path[0], sizeof(path[0]), "%s/low", dir);
         cop_path_format(path[1], sizeof(path[1]), "%s/rw", dir);
         run_trial(l, path[0], path[1]);
-        if (home) {
-                int r = cop_check_private(home, true, &err);
-                add(l, "home_private", r == 0, true, "chmod 700 the folder of COPPICE_HOME", "%s",
-                    r == 0 ? "users of the host cannot reach it" : err.message);
-        }
         cop_remove_tree(AT_FDCWD, dir, NULL);
 }
 

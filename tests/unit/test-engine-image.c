@@ -350,6 +350,17 @@ TEST(tokens_are_known_by_their_hash_only)
         engine_close(&f);
 }
 
+static json_t *find_check(json_t *checks, const char *name)
+{
+        json_t *check;
+        size_t i;
+
+        json_array_foreach (checks, i, check)
+                if (strcmp(json_string_value(json_object_get(check, "name")), name) == 0)
+                        return check;
+        return NULL;
+}
+
 TEST(info_and_doctor_answer)
 {
         struct engine_fixture f = {0};
@@ -361,7 +372,42 @@ TEST(info_and_doctor_answer)
         ASSERT_STR(text_of(&info, "home"), f.home);
         ASSERT_GT(json_integer_value(json_object_get(info.result, "memory_rss_bytes")), 100000);
         cop_engine_doctor(f.engine, answer_to(&doctor));
+        wait_answer(&f, &doctor);
         assert_good(&doctor);
-        ASSERT_GT(json_array_size(json_object_get(doctor.result, "checks")), 8);
+        json_t *checks = json_object_get(doctor.result, "checks");
+        /* Of the keeper's trial, and of the daemon's own. */
+        ASSERT(find_check(checks, "user_namespaces"));
+        ASSERT(json_is_true(json_object_get(find_check(checks, "keeper"), "ok")));
+        ASSERT(json_is_true(json_object_get(find_check(checks, "uid_ranges"), "ok")));
+        ASSERT(find_check(checks, "disk"));
+        ASSERT_EQ(find_check(checks, "coffee"), NULL);
         engine_close(&f);
+}
+
+TEST(doctor_without_a_keeper)
+{
+        struct engine_fixture f = {.keeper = "/nonexistent/coppice-keeper"};
+        _cleanup_answer_ struct answer doctor = {0};
+
+        engine_open(&f);
+        cop_engine_doctor(f.engine, answer_to(&doctor));
+        wait_answer(&f, &doctor);
+        assert_good(&doctor);
+        json_t *keeper = find_check(json_object_get(doctor.result, "checks"), "keeper");
+        ASSERT(json_is_false(json_object_get(doctor.result, "ok")));
+        ASSERT(json_is_false(json_object_get(keeper, "ok")));
+        ASSERT(json_is_string(json_object_get(keeper, "remedy")));
+        engine_close(&f);
+}
+
+TEST(doctor_while_the_daemon_stops)
+{
+        struct engine_fixture f = {0};
+        _cleanup_answer_ struct answer doctor = {0};
+
+        engine_open(&f);
+        cop_engine_doctor(f.engine, answer_to(&doctor));
+        engine_close(&f);
+        ASSERT_EQ(doctor.calls, 1);
+        ASSERT_EQ(doctor.err.code, COP_ERR_unavailable);
 }
