@@ -23,7 +23,7 @@ static struct {
         struct cop_list env;
         usec_t timeout;
         uint64_t output_max;
-        bool detach, input, no_input, json, list, kill_on_disconnect;
+        bool detach, input, no_input, restart, json, list, kill_on_disconnect;
 } opt = {.timeout = USEC_INFINITY};
 
 static const struct cop_option options[] = {
@@ -34,6 +34,8 @@ static const struct cop_option options[] = {
         {"stdin", 'i', COP_OPTION_FLAG, &opt.input, NULL, "send standard input, also from a terminal"},
         {"no-stdin", 'n', COP_OPTION_FLAG, &opt.no_input, NULL, "never read standard input"},
         {"detach", 'd', COP_OPTION_FLAG, &opt.detach, NULL, "do not wait: print {\"pid\":…}"},
+        {"restart", 0, COP_OPTION_FLAG, &opt.restart, NULL,
+         "with --detach: start it again when the sandbox loses its memory"},
         {"output-max", 0, COP_OPTION_SIZE, &opt.output_max, "SIZE",
          "bytes kept of each stream (1M); what is shown live is never cut"},
         {"kill-on-disconnect", 0, COP_OPTION_FLAG, &opt.kill_on_disconnect, NULL,
@@ -155,6 +157,8 @@ static json_t *make_body(struct cop_cli *cli, size_t argc, char **argv)
         cop_param_u64(body, "output_max", opt.output_max);
         if (opt.detach)
                 json_object_set_new(body, "detach", json_true());
+        if (opt.restart)
+                json_object_set_new(body, "restart", json_true());
         if (opt.kill_on_disconnect)
                 cop_param_str(body, "on_disconnect", "kill");
         return TAKE_PTR(body);

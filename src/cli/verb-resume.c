@@ -13,7 +13,7 @@
 static struct {
         const char *replay, *cpus;
         uint64_t memory;
-        bool require_memory, json;
+        bool require_memory, wait, json;
 } opt;
 
 static const struct cop_option options[] = {
@@ -21,6 +21,8 @@ static const struct cop_option options[] = {
          "fail, and keep the saved state, rather than start from the files alone"},
         {"replay", 'r', COP_OPTION_STRING, &opt.replay, "WHICH",
          "when its memory is lost, run its cells again: all, pure (those of run --pure), none (its policy)"},
+        {"wait", 'w', COP_OPTION_FLAG, &opt.wait, NULL,
+         "return when its kernels answer, too; those of a cold boot take a moment longer than the sandbox"},
         {"memory", 'm', COP_OPTION_SIZE, &opt.memory, "SIZE", "another memory limit from now on"},
         {"cpus", 'c', COP_OPTION_STRING, &opt.cpus, "N", "other CPUs from now on"},
         {"json", 0, COP_OPTION_FLAG, &opt.json, NULL, "print the whole sandbox and how it came back"},
@@ -58,6 +60,8 @@ static int run(struct cop_cli *cli, size_t argc, char **argv)
 
         if (opt.require_memory)
                 json_object_set_new(body, "require_memory", json_true());
+        if (opt.wait)
+                json_object_set_new(body, "wait", json_true());
         cop_param_str(body, "replay", opt.replay);
         cop_param_u64(body, "memory", opt.memory);
         if (cop_param_number(body, "cpus", opt.cpus, &cli->err) < 0)
@@ -92,6 +96,7 @@ const struct cop_verb cop_verb_resume = {
                     "coppice resume demo --require-memory\n"
                     "coppice resume demo --memory 4G --cpus 2\n"
                     "coppice resume demo --replay all\n"
+                    "coppice resume demo --wait && coppice context ls demo    # idle, never starting\n"
                     "coppice resume demo --json | jq .memoryRestored",
         .options = options,
         .args_min = 1,

@@ -155,3 +155,10 @@ json_t *cop_cell_row_view(const struct cop_cell_row *row, bool outputs)
         }
         return view;
 }
+
+bool cop_cell_was_taken(const struct cop_cell_row *row)
+{
+        _cleanup_json_ json_t *options = row->options ? json_loads(row->options, 0, NULL) : NULL;
+
+        return json_is_true(json_object_get(options, "taken"));
+}

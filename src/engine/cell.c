@@ -521,6 +521,7 @@ static struct cop_cell *cell_new(const struct cop_cell_params *p)
         cell->stdin_open = p->stdin_open;
         cell->silent = p->silent;
         cell->no_history = p->no_history;
+        cell->taken = p->taken;
         cell->interrupt_on_disconnect = p->interrupt_on_disconnect;
         row->pure = p->pure;
         return cell;
@@ -528,10 +529,10 @@ static struct cop_cell *cell_new(const struct cop_cell_params *p)
 
 static void save_options(struct cop_cell *cell)
 {
-        _cleanup_json_ json_t *options =
-                json_pack("{s:I, s:I, s:b, s:b, s:b, s:b}", "timeout_usec", (json_int_t)cell->timeout, "output_max",
-                          (json_int_t)cell->output_max, "stdin_open", cell->stdin_open, "silent", cell->silent,
-                          "no_history", cell->no_history, "interrupt_on_disconnect", cell->interrupt_on_disconnect);
+        _cleanup_json_ json_t *options = json_pack(
+                "{s:I, s:I, s:b, s:b, s:b, s:b, s:b}", "timeout_usec", (json_int_t)cell->timeout, "output_max",
+                (json_int_t)cell->output_max, "stdin_open", cell->stdin_open, "silent", cell->silent, "no_history",
+                cell->no_history, "taken", cell->taken, "interrupt_on_disconnect", cell->interrupt_on_disconnect);
 
         cell->row->options = options ? json_dumps(options, JSON_COMPACT) : NULL;
 }

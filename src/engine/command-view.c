@@ -6,7 +6,8 @@
 
 static void copy_spec(json_t *view, const struct cop_command_row *row)
 {
-        static const char *const keys[] = {"command", "argv", "cwd", "user", "timeout_seconds"};
+        static const char *const keys[] = {"command",         "argv",    "cwd",       "user",
+                                           "timeout_seconds", "restart", "restart_of"};
         _cleanup_json_ json_t *spec = row->spec ? json_loads(row->spec, 0, NULL) : NULL;
 
         for (size_t i = 0; i < ELEMENTSOF(keys); i++) {

@@ -468,6 +468,13 @@ static char *make_spec(const struct cop_exec_params *p)
                 json_object_set_new(spec, "cwd", cop_json_foreign_string(p->cwd, strlen(p->cwd)));
         if (p->user && p->user[0])
                 json_object_set_new(spec, "user", cop_json_foreign_string(p->user, strlen(p->user)));
+        if (p->restart) { /* what a later start needs */
+                json_object_set_new(spec, "restart", json_true());
+                if (p->env)
+                        json_object_set(spec, "env", p->env);
+        }
+        if (p->restart_of)
+                json_object_set_new(spec, "restart_of", json_string(p->restart_of));
         return spec ? json_dumps(spec, JSON_COMPACT) : NULL;
 }
 
@@ -478,6 +485,9 @@ static int check_params(const struct cop_exec_params *p, struct cop_error *err)
                                      "exec needs either a command or an argv that is not empty");
         if (p->output_max && (p->output_max < OUTPUT_LEAST || p->output_max > OUTPUT_MOST))
                 return cop_error_set(err, ERANGE, COP_ERR_bad_request, "output_max must lie between 1 KiB and 64 MiB");
+        if (p->restart && (!p->detach || p->stdin_data))
+                return cop_error_set(err, EINVAL, COP_ERR_bad_request,
+                                     "restart is for commands that are detached and read no standard input");
         if (p->stdin_len > COP_COMMAND_STDIN_MAX)
                 return cop_error_set(err, EMSGSIZE, COP_ERR_payload_too_large,
                                      "stdin is over 64 MiB; write a file and redirect it");
@@ -738,6 +748,8 @@ void cop_commands_adopted(struct cop_sandbox *sb)
                 struct cop_command lost = {.sandbox = sb, .row = *row};
                 snprintf((*row)->status, sizeof((*row)->status), "lost");
                 json_decref(settle(&lost, NULL));
+                if (sb->replay_due)
+                        cop_service_start_again(sb, *row);
         }
 }
 

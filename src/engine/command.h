@@ -35,6 +35,11 @@ struct cop_command {
 
 struct cop_command *cop_command_find_live(struct cop_sandbox *sb, const char *id);
 
+/* -- service.c ----------------------------------------------------------------------------------------------------------- */
+
+/* The sandbox runs again without the memory that this command was in: if it was started with `restart`, it is started anew. */
+void cop_service_start_again(struct cop_sandbox *sb, const struct cop_command_row *lost);
+
 /* -- command-log.c ------------------------------------------------------------------------------------------------------ */
 
 /* What a result keeps of one stream. */

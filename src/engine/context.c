@@ -104,8 +104,13 @@ void cop_context_answer_waiting(struct cop_context *c, const struct cop_error *e
         }
 }
 
-/* Answers op when the next kernel is ready. */
-static void wait_for_kernel(struct cop_context *c, struct cop_op *op)
+bool cop_context_is_coming(const struct cop_context *c)
+{
+        return strcmp(c->row->state, "starting") == 0 || strcmp(c->row->state, "restarting") == 0 ||
+               (c->kernel && !cop_kernel_is_ready(c->kernel));
+}
+
+void cop_context_when_ready(struct cop_context *c, struct cop_op *op)
 {
         struct cop_waiting_op *w = calloc(1, sizeof(*w));
 
@@ -419,7 +424,7 @@ static void go_create(struct pending *p, struct cop_sandbox *sb)
                 cop_op_done(p->op, NULL, &err);
                 return;
         }
-        wait_for_kernel(c, p->op);
+        cop_context_when_ready(c, p->op);
         cop_context_start_kernel(c);
 }
 
@@ -521,7 +526,7 @@ static void go_restart(struct pending *p, struct cop_sandbox *sb)
 
         if (!c)
                 return;
-        wait_for_kernel(c, p->op);
+        cop_context_when_ready(c, p->op);
         if (strcmp(c->row->state, "dead") == 0)
                 cop_context_start_kernel(c);
         else if (strcmp(c->row->state, "idle") == 0 || strcmp(c->row->state, "busy") == 0)

@@ -81,7 +81,7 @@ struct cop_cell {
         struct cop_cell_row *row; /* owned */
         usec_t timeout;           /* µs */
         size_t output_max;
-        bool stdin_open, silent, no_history, interrupt_on_disconnect;
+        bool stdin_open, silent, no_history, taken, interrupt_on_disconnect;
         struct cop_outputs *outputs;     /* owned once it runs */
         struct cop_record *record;       /* owned until the end */
         struct cop_execution *execution; /* borrowed from the kernel */
@@ -128,6 +128,10 @@ void cop_context_save(struct cop_context *c);
 json_t *cop_context_view(struct cop_context *c);
 /* The kernel is ready, or could not be started (err): answers who waits. */
 void cop_context_answer_waiting(struct cop_context *c, const struct cop_error *err);
+/* Its kernel is being started, or connected to. */
+bool cop_context_is_coming(const struct cop_context *c);
+/* Answers op (with the Context, or why there will be no kernel) when it is there. */
+void cop_context_when_ready(struct cop_context *c, struct cop_op *op);
 int cop_context_find(struct cop_sandbox *sb, const char *ref, struct cop_context **ret, struct cop_error *err);
 void cop_context_free(struct cop_context *c);
 
@@ -162,6 +166,8 @@ const char *cop_loss_key(json_t *loss);
 json_t *cop_cell_summary(struct cop_cell *cell); /* everything but code and outputs */
 json_t *cop_cell_view(struct cop_cell *cell);    /* with code and the outputs so far */
 json_t *cop_cell_row_view(const struct cop_cell_row *row, bool outputs);
+bool cop_cell_was_taken(
+        const struct cop_cell_row *row); /* what it brought lies only in the state that it was taken from */
 
 /* -- limit.c ----------------------------------------------------------------------------------------------------------------- */
 

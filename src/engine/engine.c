@@ -218,7 +218,8 @@ static const char *cgroup_kind(void)
 
 void cop_engine_info(struct cop_engine *e, struct cop_op_to to)
 {
-        static const char *const names[] = {"starting", "running", "ending"};
+        static const char *const names[] = {"starting",  "running",  "suspending",
+                                            "suspended", "resuming", "ending"}; /* as enum cop_sandbox_state */
         json_int_t counts[ELEMENTSOF(names)] = {0};
         usec_t now = cop_now(CLOCK_REALTIME);
         char stamp[COP_RFC3339_MAX];

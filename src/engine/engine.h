@@ -89,6 +89,7 @@ struct cop_resume_params {
         bool require_memory; /* fails rather than boot cold; the state is kept */
         const char *
                 replay; /* "none", "all", "pure": which cells are run again after a cold boot; NULL = as the policy says */
+        bool wait;      /* answer when its kernels answer, or will not, too */
         json_t *limits; /* {memory?, cpus?} as in a patch of cop_sandbox_update, from now on; NULL = as they are; borrowed */
 };
 /* done: Sandbox with memoryRestored, resumeReason, resume_ms, replay; after the replay, whose cells are its progress. */
@@ -188,6 +189,7 @@ struct cop_cell_params {
         usec_t timeout;      /* 0 = default 30 s; at most 24 h */
         bool stdin_open, silent, no_history, detach, interrupt_on_disconnect;
         bool pure;         /* may be run again without harm: see replay */
+        bool taken;        /* it brings in what another state had (take.c): it cannot be run again */
         size_t output_max; /* per stream, 0 = default 1 MiB; 1 KiB … 64 MiB */
         bool stream;       /* answer when the cell is queued: result {"id"}, to be followed with cop_record_open */
 };
@@ -228,6 +230,8 @@ struct cop_exec_params {
         usec_t timeout;          /* 0 = default 30 s; USEC_INFINITY = none */
         size_t output_max;
         bool detach, kill_on_disconnect;
+        bool restart; /* start it again when it ran in a state of which only the files came back; with detach alone */
+        const char *restart_of; /* the command that it is started again for; NULL = none */
         bool stream;
 };
 void cop_command_run(struct cop_engine *e, const char *ref, const struct cop_exec_params *p, struct cop_op_to to,

@@ -151,6 +151,7 @@ void cop_inside_run(struct cop_engine *e, const char *sandbox_id, const struct c
                 .timeout = p->timeout,
                 .silent = true,
                 .no_history = true,
+                .taken = p->taken,
         };
         cop_cell_run(e, sandbox_id, &cell, (struct cop_op_to){.done = on_cell, .userdata = in}, NULL);
 }

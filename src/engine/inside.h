@@ -20,6 +20,7 @@ struct cop_inside_params {
         const char *title; /* one line: what the cell is called where cells are listed */
         json_t *request;   /* borrowed: what the program finds as `request` */
         usec_t timeout;
+        bool taken; /* as in struct cop_cell_params */
 };
 
 /* Whether that context (NULL = "default") of a sandbox that runs is Python's. */

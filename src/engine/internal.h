@@ -102,7 +102,7 @@ struct cop_sandbox {
         char resume_reason[32], resume_message[COP_ERROR_MESSAGE_MAX];
         usec_t resume_time;
         unsigned replay_asked;     /* by the next resume: enum cop_replay_mode + 1; 0 = as the policy says */
-        bool replay_due;           /* memory was lost: as soon as the contexts are there */
+        bool replay_due;           /* memory was lost: as soon as contexts and commands are there */
         bool new_limits;           /* changed while it slept */
         struct cop_replay *replay; /* owned: under way (replay.c) */
         json_t *replay_report;     /* owned: of the last resume, NULL = nothing was replayed */

@@ -117,9 +117,12 @@ void cop_sandbox_wake(struct cop_sandbox *sb);
 /* The parts that travel.c shares.  sleep_new: the object of a transition; resume_head: begins to thaw row->node_id, with no keeper left. */
 int cop_sandbox_sleep_new(struct cop_sandbox *sb, struct cop_error *err);
 void cop_sandbox_resume_head(struct cop_sandbox *sb);
-/* A cop_sandbox_fn: answers the cop_op that is its userdata with how it was resumed. */
-void cop_sandbox_answer_resumed(struct cop_sandbox *sb, const struct cop_error *err, void *userdata);
 /* /run/coppice/generation inside: programs can watch it to learn that they were thawed. */
 void cop_sandbox_write_generation(struct cop_sandbox *sb);
 /* After a daemon's restart: a row that is suspended, or was in the middle of a transition. */
 void cop_sandbox_adopt_sleeping(struct cop_sandbox *sb, const char *state);
+
+/* -- resume.c -------------------------------------------------------------------------------------------------------------- */
+
+/* A cop_sandbox_fn: answers the cop_op that is its userdata with how it was resumed. */
+void cop_sandbox_answer_resumed(struct cop_sandbox *sb, const struct cop_error *err, void *userdata);

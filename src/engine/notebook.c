@@ -242,10 +242,13 @@ static json_t *cell_object(struct cop_notebook *n, const struct cop_cell_row *ro
         json_t *outputs = cop_nbformat_outputs(&n->displays, items, row->seq, json_object_get(view, "error"),
                                                row->execution_count);
 
+        /* The program of a take does nothing without the state that it was taken from: its title alone. */
+        size_t code_len = cop_cell_was_taken(row) ? strcspn(row->code, "\n") : row->code_len;
+
         return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o}", "id", row->id, "cell_type", "code", "execution_count",
                          row->execution_count > 0 ? json_integer(row->execution_count) : json_null(), "metadata",
                          cell_metadata(n, row, view), "outputs", outputs, "source",
-                         json_stringn_nocheck(row->code, row->code_len));
+                         json_stringn_nocheck(row->code, code_len));
 }
 
 /* -- handing out -------------------------------------------------------------------------------------------------------- */

@@ -261,8 +261,11 @@ struct cop_cell *cop_replay_next(struct cop_context *c)
                 _cleanup_(cop_cell_row_freep) struct cop_cell_row *full = NULL;
                 const char *why = reason_to_skip(c->sandbox->replay, row);
                 struct cop_cell *cell;
-                if (!why && cop_store_cell_get(c->sandbox->engine->store, row->sandbox_id, row->id, &full, &err) == 0 &&
-                    cop_cell_repeat(c, full, &cell, &err) == 0)
+                if (!why && cop_store_cell_get(c->sandbox->engine->store, row->sandbox_id, row->id, &full, &err) < 0)
+                        why = err.message;
+                if (!why && cop_cell_was_taken(full))
+                        why = "taken: cannot be replayed";
+                if (!why && cop_cell_repeat(c, full, &cell, &err) == 0)
                         return cell;
                 skip(c, row, why ? why : err.message);
         }

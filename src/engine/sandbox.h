@@ -124,8 +124,6 @@ void cop_checkpoint_thin(struct cop_sandbox *sb);
 
 /* -- sleep.c ------------------------------------------------------------------------------------------------------- */
 
-/* How it came back: the Resumed object of the API. */
-json_t *cop_sandbox_resumed_view(struct cop_sandbox *sb);
 /* What keeps it awake: its description, or NULL. */
 const char *cop_sandbox_busy_with(struct cop_sandbox *sb);
 bool cop_sandbox_busy_with_cells(struct cop_sandbox *sb);         /* a cell runs or waits, or a kernel is on its way */
@@ -142,6 +140,11 @@ void cop_sandbox_discard_folders(struct cop_sandbox *sb);
 void cop_sandbox_sleep_drop(struct cop_sandbox *sb);
 void cop_sandbox_sleep_abort(struct cop_sandbox *sb,
                              const struct cop_error *err); /* it ends: tells who waits for its sleep */
+
+/* -- resume.c ------------------------------------------------------------------------------------------------------ */
+
+/* How it came back: the Resumed object of the API. */
+json_t *cop_sandbox_resumed_view(struct cop_sandbox *sb);
 
 /* -- replay.c ------------------------------------------------------------------------------------------------------ */
 

@@ -153,6 +153,7 @@ static void run_inside(struct take *t, const char *sandbox, const char *what, co
                 .title = title,
                 .request = request,
                 .timeout = INSIDE_TIMEOUT,
+                .taken = strcmp(sandbox, t->target) == 0,
         };
         cop_inside_run(t->engine, sandbox, &p, fn, t);
 }

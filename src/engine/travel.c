@@ -175,14 +175,16 @@ static void on_stopped(struct cop_msg *reply, const struct cop_error *stop_error
         cop_sandbox_resume_head(sb);
 }
 
-/* With force there may be some; who waits for them is told. */
-static void cancel_cells(struct cop_sandbox *sb)
+/* Who waits for cells (with force there may be some) or kernels is told. */
+static void cancel_waiting(struct cop_sandbox *sb)
 {
         struct cop_error err;
 
         cop_error_set(&err, ECANCELED, COP_ERR_cancelled, "sandbox %s went back to an earlier state", sb->id);
-        for (struct cop_context *c = sb->contexts; c; c = c->next)
+        for (struct cop_context *c = sb->contexts; c; c = c->next) {
+                cop_context_answer_waiting(c, &err);
                 cop_cells_abort(c, "cancelled", &err);
+        }
 }
 
 static void go(struct travel *t, struct cop_sandbox *sb)
@@ -202,7 +204,7 @@ static void go(struct travel *t, struct cop_sandbox *sb)
                                                             : "goto");
         cop_engine_event(t->engine, "sandbox.goto", sb->id, detail);
         cop_commands_end(sb, "undone");
-        cancel_cells(sb);
+        cancel_waiting(sb);
         cop_contexts_detach(sb);
         cop_msg_init(&m, COP_WIRE_STOP, 0);
         cop_msg_add_u64(&m, COP_TAG_TIMEOUT, 0);

@@ -107,9 +107,9 @@ static int parse_timeout(json_t *body, struct cop_exec_params *p, struct cop_err
 
 static int parse_params(json_t *body, struct exec *e, struct cop_error *err)
 {
-        static const char *const fields[] = {"command", "argv",          "cwd",          "env",
-                                             "user",    "stdin",         "stdin_base64", "timeout",
-                                             "detach",  "on_disconnect", "output_max",   NULL};
+        static const char *const fields[] = {"command",    "argv",         "cwd",     "env",    "user",
+                                             "stdin",      "stdin_base64", "timeout", "detach", "on_disconnect",
+                                             "output_max", "restart",      NULL};
         static const char *const gone_words[] = {"continue", "kill", NULL};
         struct cop_exec_params *p = &e->params;
         unsigned gone = 0;
@@ -125,7 +125,8 @@ static int parse_params(json_t *body, struct exec *e, struct cop_error *err)
         if ((r = cop_field_text(body, "cwd", &p->cwd, err)) < 0 ||
             (r = cop_field_text(body, "user", &p->user, err)) < 0 ||
             (r = cop_field_env(body, "env", &p->env, err)) < 0 || (r = parse_stdin(body, e, err)) < 0 ||
-            (r = cop_json_get_bool(body, "detach", &p->detach, err)) < 0 || (r = parse_timeout(body, p, err)) < 0 ||
+            (r = cop_json_get_bool(body, "detach", &p->detach, err)) < 0 ||
+            (r = cop_json_get_bool(body, "restart", &p->restart, err)) < 0 || (r = parse_timeout(body, p, err)) < 0 ||
             (r = cop_field_word(body, "on_disconnect", gone_words, &gone, err)) < 0 ||
             (r = cop_field_output_max(body, &p->output_max, err)) < 0)
                 return r;

@@ -42,7 +42,7 @@ static int resume_limits(json_t *body, json_t *limits, struct cop_error *err)
 
 static void resume(struct cop_request *r)
 {
-        static const char *const fields[] = {"require_memory", "replay", "memory", "cpus", NULL};
+        static const char *const fields[] = {"require_memory", "replay", "wait", "memory", "cpus", NULL};
         static const char *const modes[] = {"none", "all", "pure", NULL};
         _cleanup_json_ json_t *limits = json_object();
         struct cop_resume_params p = {0};
@@ -54,6 +54,7 @@ static void resume(struct cop_request *r)
         if (!fields_are(r, fields))
                 return;
         if (cop_json_get_bool(r->json, "require_memory", &p.require_memory, &err) < 0 ||
+            cop_json_get_bool(r->json, "wait", &p.wait, &err) < 0 ||
             (k = cop_field_word(r->json, "replay", modes, &mode, &err)) < 0 ||
             resume_limits(r->json, limits, &err) < 0) {
                 cop_reply_error(r, &err);

@@ -15,6 +15,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from cli import Cli  # noqa: E402
 from client import ROOT, Api, ApiError, Daemon  # noqa: E402
 from openapi import Checker  # noqa: E402
 
@@ -77,19 +78,47 @@ def states_daemon(scratch, image_dir):
     end_daemon(daemon)
 
 
-@pytest.fixture(scope="session")
-def api(daemon):
-    return daemon.api
+def daemon_of(request) -> Daemon:
+    """That of the session, unless the module names another: DAEMON = "states_daemon"."""
+    return request.getfixturevalue(getattr(request.module, "DAEMON", "daemon"))
+
+
+@pytest.fixture(scope="module")
+def api(request):
+    return daemon_of(request).api
+
+
+@pytest.fixture(scope="module")
+def cli(request):
+    return Cli(daemon_of(request).home)
+
+
+def remove(sandbox) -> None:
+    """It may be gone already."""
+    try:
+        sandbox.remove()
+    except ApiError as error:
+        assert error.code in ("sandbox_not_found", "sandbox_ended"), error
 
 
 @pytest.fixture
-def sandbox(api):
-    sb = api.new()
-    yield sb
-    try:
-        sb.remove()
-    except ApiError as error:
-        assert error.code in ("sandbox_not_found", "sandbox_ended"), error
+def make(api, request):
+    """Makes sandboxes that go with the test; POLICY and PARAMS of its module are what they have unless told otherwise."""
+    made = []
+
+    def new(policy=None, **params):
+        policy = {**getattr(request.module, "POLICY", {}), **(policy or {})}
+        made.append(api.new(**({"policy": policy} if policy else {}), **{**getattr(request.module, "PARAMS", {}), **params}))
+        return made[-1]
+
+    yield new
+    for sandbox in made:
+        remove(sandbox)
+
+
+@pytest.fixture
+def sandbox(make):
+    return make()
 
 
 @pytest.fixture(scope="module")

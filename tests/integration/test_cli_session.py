@@ -15,11 +15,6 @@ from client import Daemon, wait_for
 
 
 @pytest.fixture(scope="module")
-def cli(daemon):
-    return Cli(daemon.home)
-
-
-@pytest.fixture(scope="module")
 def demo(cli):
     """A sandbox named demo-cli, shared by the tests that leave no trace in each other's way."""
     cli.ok("new", "--name", "demo-cli")

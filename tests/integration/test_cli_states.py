@@ -8,9 +8,7 @@ import pytest
 from cli import Cli
 
 
-@pytest.fixture(scope="module")
-def cli(states_daemon):
-    return Cli(states_daemon.home)
+DAEMON = "states_daemon"
 
 
 def test_the_session_of_states(cli):

@@ -10,30 +10,8 @@ from cli import Cli
 from client import ApiError, wait_for
 
 
-@pytest.fixture(scope="module")
-def api(states_daemon):
-    return states_daemon.api
-
-
-@pytest.fixture(scope="module")
-def cli(states_daemon):
-    return Cli(states_daemon.home)
-
-
-@pytest.fixture
-def make(api):
-    made = []
-
-    def new(checkpoints="off", **params):
-        made.append(api.new(policy={"checkpoints": checkpoints}, **params))
-        return made[-1]
-
-    yield new
-    for sb in made:
-        try:
-            sb.remove()
-        except ApiError as error:
-            assert error.code in ("sandbox_not_found", "sandbox_ended"), error
+DAEMON = "states_daemon"
+POLICY = {"checkpoints": "off"}
 
 
 def diff(api, a, b, **query):
@@ -212,7 +190,7 @@ def test_reading_leaves_no_trace(make, api, states_daemon):
 
 @pytest.mark.parametrize("checkpoints", ["off", "after_cell"])
 def test_a_way_back_is_not_taken_away(make, api, checkpoints):
-    sb = make(checkpoints)
+    sb = make({"checkpoints": checkpoints})
     for x in range(3):
         sb.ok(f"x = {x}")
         assert variables(diff(api, sb, sb)) == {}

@@ -15,16 +15,14 @@ IMAGE = "/api/images/code-interpreter"
 DATA_SLACK = 256 << 20
 
 
+POLICY = {"checkpoints": "off"}
+
+
 @pytest.fixture(scope="module")
 def daemon(states_daemon):
     yield states_daemon
     if states_daemon.api.get(IMAGE)["golden"]:
         states_daemon.api.delete(f"{IMAGE}/warm")
-
-
-@pytest.fixture(scope="module")
-def api(daemon):
-    return daemon.api
 
 
 @pytest.fixture
@@ -37,19 +35,8 @@ def golden(api):
 
 
 @pytest.fixture
-def new(api):
-    made = []
-
-    def make(**params):
-        made.append(api.new(policy={"checkpoints": "off"}, **params))
-        return made[-1]
-
-    yield make
-    for sb in made:
-        try:
-            sb.remove()
-        except ApiError as error:
-            assert error.code in ("sandbox_not_found", "sandbox_ended"), error
+def new(make):
+    return make
 
 
 def evaluate(sb, expression):

@@ -12,14 +12,7 @@ from cli import Cli
 from client import ApiError, Sandbox, wait_for
 
 
-@pytest.fixture(scope="module")
-def api(own_daemon):
-    return own_daemon.api
-
-
-@pytest.fixture(scope="module")
-def cli(own_daemon):
-    return Cli(own_daemon.home)
+DAEMON = "own_daemon"
 
 
 @pytest.fixture(autouse=True)

@@ -13,25 +13,13 @@ from cli import Cli
 from client import ApiError, Sandbox, wait_for
 
 
-@pytest.fixture(scope="module")
-def api(states_daemon):
-    return states_daemon.api
-
-
-@pytest.fixture(scope="module")
-def cli(states_daemon):
-    return Cli(states_daemon.home)
+DAEMON = "states_daemon"
+POLICY = {"checkpoints": "off"}  # the only states are those that a test asks for
 
 
 @pytest.fixture
-def sb(api):
-    """Without checkpoints: the only states are those that a test asks for."""
-    sandbox = api.new(policy={"checkpoints": "off"})
-    yield sandbox
-    try:
-        sandbox.remove()
-    except ApiError as error:
-        assert error.code in ("sandbox_not_found", "sandbox_ended"), error
+def sb(make):
+    return make()
 
 
 def check(text: str | bytes):

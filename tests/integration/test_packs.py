@@ -46,9 +46,7 @@ f = open("sparse", "rb"); f.seek(199_999_999); assert f.read(5) == b"\\0end\\0"
 """
 
 
-@pytest.fixture(scope="module")
-def api(states_daemon):
-    return states_daemon.api
+DAEMON = "states_daemon"
 
 
 @pytest.fixture(scope="module")

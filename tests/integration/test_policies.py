@@ -10,25 +10,7 @@ import pytest
 from client import ApiError, wait_for
 
 
-@pytest.fixture(scope="module")
-def api(states_daemon):
-    return states_daemon.api
-
-
-@pytest.fixture
-def make(api):
-    made = []
-
-    def new(**params):
-        made.append(api.new(**params))
-        return made[-1]
-
-    yield new
-    for sandbox in made:
-        try:
-            sandbox.remove()
-        except ApiError as error:
-            assert error.code in ("sandbox_not_found", "sandbox_ended"), error
+DAEMON = "states_daemon"
 
 
 def nodes(sandbox):

@@ -10,25 +10,14 @@ import pytest
 from cli import Cli
 from client import ApiError, wait_for
 
-@pytest.fixture(scope="module")
-def api(states_daemon):
-    return states_daemon.api
+
+DAEMON = "states_daemon"
+POLICY = {"checkpoints": "off"}
 
 
 @pytest.fixture
-def new(api):
-    made = []
-
-    def make(**policy):
-        made.append(api.new(policy={"checkpoints": "off", **policy}))
-        return made[-1]
-
-    yield make
-    for sb in made:
-        try:
-            sb.remove()
-        except ApiError as error:
-            assert error.code in ("sandbox_not_found", "sandbox_ended"), error
+def new(make):
+    return lambda **policy: make(policy=policy)
 
 
 @pytest.fixture
@@ -159,6 +148,77 @@ def test_requests_that_come_meanwhile_wait(new, lose):
         sender.join()
     assert [c["results"][0]["data"]["text/plain"] for c in seen] == ["10"] * 4
     assert sum("state_replayed" in c for c in seen) == 1 and not any("state_lost" in c for c in seen)
+
+
+def test_what_was_taken_is_told_and_the_rest_runs(new, lose, api):
+    """The variables of a take are those of another state: running its cell again could only fail."""
+    source, sb = new(), new()
+    source.ok("gift = 'from elsewhere'")
+    cells = [sb.ok("x = 1")]
+    api.post(f"{sb.path}/take", {"from": source.id, "variables": ["gift"]})
+    taken = api.get(f"{sb.path}/cells", limit=100)["cells"][-1]
+    cells += [sb.ok("y = x + 1"), sb.ok("gift")]
+    assert sb.text("gift, y") == "('from elsewhere', 2)"
+    lose(sb)
+    report = resume(sb, "all")["replay"]["report"]
+    assert [c["status"] for c in report] == ["ok", "skipped", "ok", "error", "error"]
+    assert report[1]["cell_id"] == taken["id"] and report[1]["why"] == "taken: cannot be replayed"
+    assert sb.text("x, y, 'gift' in globals()") == "(1, 2, False)"
+    api.post(f"{sb.path}/take", {"from": source.id, "variables": ["gift"]})
+    assert sb.text("gift") == "'from elsewhere'"
+
+
+def test_wait_is_for_the_kernels(new, lose, api):
+    """Without it the answer comes when the sandbox runs: its new kernels are on their way, and may not even come."""
+    sb = new()
+    sb.ok("x = 1")
+    api.post(f"{sb.path}/contexts", {"name": "second"})
+    lose(sb)
+    back = resume(sb, wait=True)
+    assert back["memoryRestored"] is False
+    assert [c["state"] for c in back["contexts"]] == ["idle", "idle"]
+    assert [c["generation"] for c in back["contexts"]] == [2, 2]
+    sb.suspend()
+    back = sb.resume(wait=True)
+    assert [c["state"] for c in back["contexts"]] == ["idle", "idle"] and back["memoryRestored"] is True
+    assert [c["state"] for c in sb.resume(wait=True)["contexts"]] == ["idle", "idle"], "one that is awake"
+    sb.exec("chmod 0 $(which python3)", user="root")
+    lose(sb)
+    back = resume(sb, wait=True, memory="1G")
+    assert [c["state"] for c in back["contexts"]] == ["dead", "dead"], "and it is no endless wait"
+
+
+def test_services_start_again(new, lose, api):
+    """Those that were marked, in what was asked for; others are lost, and neither is done when memory came back."""
+    sb = new()
+    service = sb.exec("echo $WORD $PWD >> /workspace/starts; exec sleep 1000", detach=True, restart=True, cwd="/tmp", env={"WORD": "up"})
+    other = sb.exec(["sleep", "1000"], detach=True)
+    done = sb.exec(["true"], detach=True, restart=True)
+    wait_for(lambda: api.get(f"{sb.path}/commands/{done['id']}")["status"] == "exited")
+    wait_for(lambda: sb.exec("cat /workspace/starts")["stdout"] == "up /tmp\n")
+    sb.suspend()
+    sb.resume()
+    assert api.get(f"{sb.path}/commands/{service['id']}")["status"] == "running"
+    for round in (2, 3):
+        lose(sb)
+        resume(sb)
+        assert wait_for(lambda: sb.exec("cat /workspace/starts")["stdout"] == "up /tmp\n" * round)
+    commands = {c["id"]: c for c in api.get(f"{sb.path}/commands")["commands"]}
+    assert commands[service["id"]]["status"] == commands[other["id"]]["status"] == "lost"
+    again = [c for c in commands.values() if c.get("restart_of") == service["id"]]
+    assert len(again) == 1 and again[0]["status"] == "lost" and again[0]["restart"] is True
+    third = [c for c in commands.values() if c.get("restart_of") == again[0]["id"]]
+    assert len(third) == 1 and third[0]["running"] is True and third[0]["cwd"] == "/tmp"
+    assert len([c for c in commands.values() if c["running"]]) == 1
+    events = [e for e in map(json.loads, api.raw("GET", "/api/events").body.splitlines()) if e["type"] == "command.restarted" and e["sandbox_id"] == sb.id]
+    assert [e["command_id"] for e in events] == [again[0]["id"], third[0]["id"]]
+
+
+@pytest.mark.parametrize("params", [{"restart": True}, {"restart": True, "detach": True, "stdin": "x"}])
+def test_what_cannot_be_a_service(new, params):
+    with pytest.raises(ApiError) as error:
+        new().exec("true", **params)
+    assert error.value.code == "bad_request"
 
 
 def test_contexts_each_have_their_own(new, lose, api):

@@ -12,8 +12,12 @@ import pytest
 
 from cli import Cli
 from client import ApiError, Sandbox, wait_for
+from test_states import remove_snapshots
 
 DAY = 86400
+
+
+PARAMS = {"start_kernel": False}
 
 
 @pytest.fixture(scope="module")
@@ -21,27 +25,10 @@ def daemon(states_daemon):
     return states_daemon
 
 
-@pytest.fixture(scope="module")
-def api(daemon):
-    return daemon.api
-
-
-@pytest.fixture
-def make(api):
-    made = []
-
-    def new(**params):
-        made.append(api.new(**{"start_kernel": False, **params}))
-        return made[-1]
-
-    yield new
-    for sandbox in made:
-        try:
-            sandbox.remove()
-        except ApiError as error:
-            assert error.code in ("sandbox_not_found", "sandbox_ended"), error
-    for node in api.get("/api/snapshots")["snapshots"]:
-        api.delete(f"/api/snapshots/{node['id']}")
+@pytest.fixture(autouse=True)
+def no_snapshots(api, make):
+    yield
+    remove_snapshots(api)
 
 
 def snap(sandbox, name, **params):

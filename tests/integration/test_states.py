@@ -11,23 +11,17 @@ import time
 import pytest
 
 from client import ApiError, Sandbox, wait_for
+from conftest import remove
 from test_daemon_death import processes_of
 
 
-@pytest.fixture(scope="module")
-def api(states_daemon):
-    return states_daemon.api
+DAEMON = "states_daemon"
+POLICY = {"checkpoints": "off"}  # only what a test asks for is saved
 
 
 @pytest.fixture
-def sb(api):
-    """Without checkpoints: only what a test asks for is saved."""
-    sandbox = api.new(policy={"checkpoints": "off"})
-    yield sandbox
-    try:
-        sandbox.remove()
-    except ApiError as error:
-        assert error.code in ("sandbox_not_found", "sandbox_ended"), error
+def sb(make):
+    return make()
 
 
 def remove_snapshots(api):
@@ -211,10 +205,7 @@ def shared(api):
     sandbox = api.new()
     sandbox.ok("x = 41; open('/workspace/file', 'w').write('content')")
     yield sandbox
-    try:
-        sandbox.remove()
-    except ApiError as error:
-        assert error.code == "sandbox_ended", error
+    remove(sandbox)
 
 
 # -- when memory cannot be had back ------------------------------------------------------------------------------------

@@ -10,12 +10,11 @@ import time
 import pytest
 
 from client import ApiError, wait_for
+from conftest import remove
 from test_states import nodes_on_disk, remove_snapshots
 
 
-@pytest.fixture(scope="module")
-def api(states_daemon):
-    return states_daemon.api
+DAEMON = "states_daemon"
 
 
 @pytest.fixture(scope="module")
@@ -23,10 +22,7 @@ def shared(api):
     """One for all tests that leave it awake and whole."""
     sandbox = api.new(name="situations")
     yield sandbox
-    try:
-        sandbox.remove()
-    except ApiError as error:
-        assert error.code == "sandbox_ended", error
+    remove(sandbox)
 
 
 def test_1_3_7_thirty_rounds(states_daemon, shared):
