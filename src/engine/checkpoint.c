@@ -163,28 +163,20 @@ void cop_checkpoint_drop(struct cop_sandbox *sb)
 
 /* -- thinning -------------------------------------------------------------------------------------------------------------- */
 
-static unsigned ordinal_of(const struct cop_node_row *row)
-{
-        const char *at = strstr(row->spec, "\"ordinal\":");
-        unsigned n = 0;
-
-        return at && sscanf(at, "\"ordinal\":%u", &n) == 1 ? n : 0;
-}
-
-unsigned cop_checkpoint_next_ordinal(struct cop_sandbox *sb)
+int64_t cop_checkpoint_next_ordinal(struct cop_sandbox *sb)
 {
         _cleanup_(cop_node_row_freep) struct cop_node_row *head = NULL;
 
         if (!sb->row->node_id[0] || cop_store_node_get(sb->engine->store, sb->row->node_id, &head, NULL) < 0)
                 return 1;
-        return ordinal_of(head) + 1;
+        return head->ordinal + 1;
 }
 
 /* All of the newest `keep`, then every tenth; and the oldest go until the rest fits. */
 void cop_checkpoint_thin(struct cop_sandbox *sb)
 {
         _cleanup_(cop_node_rows_freep) struct cop_node_row **rows = NULL;
-        struct cop_node_filter f = {.sandbox_id = sb->id, .reason = "checkpoint"};
+        struct cop_node_filter f = {.sandbox_id = sb->id, .reason = "checkpoint", .brief = true};
         size_t count = 0;
         uint64_t bytes = 0;
 
@@ -193,7 +185,7 @@ void cop_checkpoint_thin(struct cop_sandbox *sb)
         while (rows[count])
                 bytes += rows[count]->memory_bytes + rows[count]->file_bytes, count++;
         for (size_t i = 0; i < count; i++) {
-                bool old = count - i > sb->policy.checkpoint_keep && ordinal_of(rows[i]) % KEEP_EVERY != 0;
+                bool old = count - i > sb->policy.checkpoint_keep && rows[i]->ordinal % KEEP_EVERY != 0;
                 if (!old && bytes <= sb->policy.checkpoint_bytes)
                         continue;
                 if (rows[i]->name || strcmp(rows[i]->id, sb->row->node_id) == 0)

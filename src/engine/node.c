@@ -41,7 +41,6 @@ static char *make_spec(struct cop_sandbox *sb)
         json_object_set_new(spec, "limits", sb->row->limits ? json_loads(sb->row->limits, 0, NULL) : json_object());
         json_object_set_new(spec, "env", sb->row->env ? json_loads(sb->row->env, 0, NULL) : json_object());
         json_object_set_new(spec, "travel_cell", json_string(sb->row->travel_cell));
-        json_object_set_new(spec, "ordinal", json_integer(cop_checkpoint_next_ordinal(sb)));
         json_object_set_new(spec, "policy", sb->row->policy ? json_loads(sb->row->policy, 0, NULL) : json_object());
         json_object_set_new(spec, "history", cop_history_of_sandbox(sb->engine, sb->row, true));
         return json_dumps(spec, JSON_COMPACT);
@@ -386,6 +385,7 @@ static void complete_row(struct cop_sandbox *sb, struct cop_making *m)
         memcpy(row->parent_id, sb->row->node_id, sizeof(row->parent_id));
         if (strcmp(row->reason, reasons[COP_NODE_GOLDEN]) != 0) /* what was run there is of no sandbox's history */
                 cop_node_current_cell(sb, row->cell_id, &new_cell);
+        row->ordinal = cop_checkpoint_next_ordinal(sb);
         row->layers = node_layers(sb, row->id);
         if (!m->end) {
                 free(row->spec);
@@ -401,10 +401,10 @@ static void complete_row(struct cop_sandbox *sb, struct cop_making *m)
 static int write_note(const struct cop_node_row *row, const char *folder, struct cop_error *err)
 {
         _cleanup_json_ json_t *note =
-                json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s?, s:I}", "sandbox_id", row->sandbox_id,
+                json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s?, s:I, s:I}", "sandbox_id", row->sandbox_id,
                           "parent_id", row->parent_id, "kind", row->kind, "reason", row->reason, "image_id",
                           row->image_id, "cell_id", row->cell_id, "layers", row->layers, "spec", row->spec, "name",
-                          row->name, "created_at", (json_int_t)row->created_at);
+                          row->name, "created_at", (json_int_t)row->created_at, "ordinal", (json_int_t)row->ordinal);
         _cleanup_free_ char *text = note ? json_dumps(note, JSON_COMPACT) : NULL;
         char path[4200];
 
@@ -443,6 +443,7 @@ int cop_node_recover(struct cop_engine *e, const char *id, struct cop_node_row *
         row->spec = cop_json_copy_str(note, "spec");
         row->name = cop_json_copy_str(note, "name");
         row->created_at = (usec_t)json_integer_value(json_object_get(note, "created_at"));
+        row->ordinal = json_integer_value(json_object_get(note, "ordinal"));
         r = row->layers && row->spec ? cop_store_node_insert(e->store, row, err)
                                      : cop_error_set(err, EIO, COP_ERR_image_damaged, "%s is incomplete", path);
         if (r < 0) {

@@ -171,7 +171,7 @@ static int check_spec(json_t *spec, struct cop_error *err)
         size_t i;
 
         if (!json_is_object(spec) || cop_json_check_keys(spec, fields, NULL) < 0 || !json_is_array(contexts) ||
-            json_array_size(contexts) > CONTEXTS_MAX || !number_is(spec, "generation") || !number_is(spec, "ordinal") ||
+            json_array_size(contexts) > CONTEXTS_MAX || !number_is(spec, "generation") ||
             !json_is_object(json_object_get(spec, "limits")))
                 return damaged("what it says of the sandbox makes no sense", err);
         json_array_foreach (contexts, i, context)

@@ -118,7 +118,7 @@ void cop_checkpoint_drop(struct cop_sandbox *sb);
 /* The state of this node is the present one (taken, thawed), or is not after all (failed). */
 void cop_checkpoint_is_at(struct cop_sandbox *sb, const char *node);
 void cop_checkpoint_is_not_at(struct cop_sandbox *sb, const char *node);
-unsigned cop_checkpoint_next_ordinal(struct cop_sandbox *sb);
+int64_t cop_checkpoint_next_ordinal(struct cop_sandbox *sb);
 /* Deletes what the policy does not keep. */
 void cop_checkpoint_thin(struct cop_sandbox *sb);
 

@@ -9,7 +9,7 @@ static const struct cop_column columns[] = {
         C(reason, ID),      C(image_id, ID),   C(cell_id, ID),   C(seq, I64),
         C(name, TEXT),      C(layers, TEXT),   C(spec, TEXT),    C(created_at, I64),
         C(expires_at, I64), C(pause, I64),     C(duration, I64), C(memory_bytes, I64),
-        C(file_bytes, I64), C(files, I64),
+        C(file_bytes, I64), C(files, I64),     C(ordinal, I64),
 };
 #undef C
 static const struct cop_table table = COP_TABLE(struct cop_node_row, columns);
@@ -27,10 +27,10 @@ int cop_store_node_insert(struct cop_store *s, struct cop_node_row *row, struct 
         int r = cop_sql_exec(s,
                              "INSERT INTO nodes(id, sandbox_id, parent_id, kind, reason, image_id, cell_id, name, "
                              "layers, spec, created_at, expires_at,"
-                             " pause, duration, memory_bytes, file_bytes, files)"
+                             " pause, duration, memory_bytes, file_bytes, files, ordinal)"
                              " VALUES(:id, :sandbox_id, :parent_id, :kind, :reason, :image_id, :cell_id, :name, "
                              ":layers, :spec, :created_at, :expires_at,"
-                             " :pause, :duration, :memory_bytes, :file_bytes, :files)",
+                             " :pause, :duration, :memory_bytes, :file_bytes, :files, :ordinal)",
                              &table, row, err);
 
         if (r < 0)
@@ -61,7 +61,7 @@ int cop_store_node_list(struct cop_store *s, const struct cop_node_filter *f, st
                 s,
                 "SELECT seq, id, sandbox_id, parent_id, kind, reason, image_id, cell_id, name, layers,"
                 " CASE WHEN :b THEN '' ELSE spec END AS spec, created_at, expires_at, pause, duration, "
-                "memory_bytes, file_bytes, files"
+                "memory_bytes, file_bytes, files, ordinal"
                 " FROM nodes WHERE (:id IS NULL OR sandbox_id = :id) AND (:text IS NULL OR reason = :text)"
                 " AND (:a = 0 OR name IS NOT NULL) ORDER BY seq",
                 &cop_sql_args_table, &args, &table, ret, err);

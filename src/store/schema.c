@@ -117,8 +117,13 @@ static const char step_8[] = "ALTER TABLE nodes ADD COLUMN expires_at INTEGER NO
                              "CREATE INDEX nodes_expires ON nodes(expires_at) WHERE expires_at > 0;"
                              "ALTER TABLE sandboxes ADD COLUMN warned_until INTEGER NOT NULL DEFAULT 0;";
 
+/* How many nodes lie behind a node: thinning keeps every tenth, and looks at all of a sandbox's after each cell. */
+static const char step_9[] = "ALTER TABLE nodes ADD COLUMN ordinal INTEGER NOT NULL DEFAULT 0;"
+                             "UPDATE nodes SET ordinal = CAST(coalesce(json_extract(spec, '$.ordinal'), 0) AS INTEGER)"
+                             "  WHERE json_valid(spec);";
+
 const char *const cop_schema_steps[] = {
-        step_1, step_2, step_3, step_4, step_5, step_6, step_7, step_8,
+        step_1, step_2, step_3, step_4, step_5, step_6, step_7, step_8, step_9,
 };
 const unsigned cop_schema_step_count = ELEMENTSOF(cop_schema_steps);
 

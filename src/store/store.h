@@ -155,6 +155,7 @@ struct cop_node_row {
         usec_t expires_at;                        /* 0 = never */
         usec_t pause, duration;                   /* how long the source stood still, and the whole of it */
         uint64_t memory_bytes, file_bytes, files; /* its own */
+        int64_t ordinal;                          /* one more than its parent's */
 };
 /* The row is what makes a node visible: insert it once its files are synced.  name_taken. */
 int cop_store_node_insert(struct cop_store *s, struct cop_node_row *row /* seq is set */, struct cop_error *err);

@@ -71,6 +71,30 @@ TEST(every_earlier_version_becomes_the_present_one)
         }
 }
 
+TEST(what_was_in_a_spec_becomes_a_column)
+{
+        struct cop_store *s;
+        struct cop_error err;
+
+        for (unsigned i = 0; i < 8; i++)
+                execute(db_path("ordinal"), cop_schema_steps[i]);
+        for (unsigned i = 0; i < 4; i++) {
+                static const char *const specs[] = {"{\"ordinal\":17}", "{}", "no JSON", "{\"ordinal\":\"x\"}"};
+                char sql[400];
+                snprintf(sql, sizeof(sql),
+                         "INSERT INTO nodes(id, sandbox_id, parent_id, kind, reason, image_id, cell_id, layers, spec,"
+                         " created_at, pause, duration, memory_bytes, file_bytes, files)"
+                         " VALUES('nd_%u', 's', '', 'files', 'checkpoint', 'i', '', '[]', '%s', 0, 0, 0, 0, 0, 0)",
+                         i, specs[i]);
+                execute(db_path("ordinal"), sql);
+        }
+        execute(db_path("ordinal"), "PRAGMA user_version = 8");
+        ASSERT_OK(cop_store_open(db_path("ordinal"), &s, &err), &err);
+        cop_store_close(s);
+        _cleanup_free_ char *have = ask(db_path("ordinal"), "SELECT ordinal FROM nodes ORDER BY seq");
+        ASSERT_STR(have, "17;0;0;0;");
+}
+
 TEST(a_step_that_fails_leaves_the_file_as_it_was)
 {
         static const char *const steps[] = {"CREATE TABLE a(x INTEGER) STRICT; INSERT INTO a VALUES(7)",
