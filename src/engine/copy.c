@@ -19,100 +19,53 @@ struct finding {
         void *userdata;
 };
 
-struct cop_held_state {
-        struct cop_held_state *next;
-        char node[COP_ID_MAX];
-        char *layers; /* owned: as they are read, whatever becomes of the row (flatten.c) */
+struct cop_state_hold {
+        struct cop_engine *engine;
+        struct cop_hold *hold;
+        char node[COP_ID_MAX],
+                former[COP_ID_MAX]; /* former: the head that it replaced; "" = it is not to be given back */
 };
 
-static struct cop_held_state *held_free(struct cop_held_state *h)
+static int hold(const struct finding *f, const struct cop_node_row *row, struct cop_state_hold **ret,
+                struct cop_error *err)
 {
-        free(h->layers);
-        free(h);
-        return NULL;
-}
+        struct cop_state_hold *s = calloc(1, sizeof(*s));
 
-static bool has_layer(const char *layers, const char *node)
-{
-        _cleanup_json_ json_t *list = json_loads(layers, 0, NULL);
-        char id[COP_ID_MAX];
-        json_t *layer;
-        size_t i;
-
-        json_array_foreach (list, i, layer) {
-                cop_layer_node(json_string_value(layer), id);
-                if (strcmp(id, node) == 0)
-                        return true;
-        }
-        return false;
-}
-
-bool cop_state_is_held(const struct cop_engine *e, const char *node)
-{
-        for (const struct cop_held_state *h = e->held_states; h; h = h->next)
-                if (strcmp(h->node, node) == 0 || has_layer(h->layers, node))
-                        return true;
-        return false;
-}
-
-static int hold(struct cop_engine *e, const struct cop_node_row *row, struct cop_error *err)
-{
-        struct cop_held_state *h = calloc(1, sizeof(*h));
-
-        if (!h || !(h->layers = strdup(row->layers))) {
-                free(h);
+        if (!s)
                 return cop_error_errno(err, ENOMEM, "node %s", row->id);
+        int r = cop_node_hold(f->engine, row, &s->hold, err);
+        if (r < 0) {
+                free(s);
+                return r;
         }
-        snprintf(h->node, sizeof(h->node), "%s", row->id);
-        h->next = e->held_states;
-        e->held_states = h;
+        s->engine = f->engine;
+        memcpy(s->node, row->id, sizeof(s->node));
+        memcpy(s->former, f->former, sizeof(s->former));
+        *ret = s;
         return 0;
 }
 
-void cop_states_drop(struct cop_engine *e)
+void cop_state_let_go(struct cop_state_hold *s)
 {
-        while (e->held_states) {
-                struct cop_held_state *h = e->held_states;
-                e->held_states = h->next;
-                held_free(h);
-        }
-}
-
-/* Its stack was made one layer while it was read (flatten.c): what only served that stack goes now. */
-static void release_merged(struct cop_engine *e, const struct cop_held_state *h)
-{
-        _cleanup_(cop_node_row_freep) struct cop_node_row *row = NULL;
-
-        if (cop_store_node_get(e->store, h->node, &row, NULL) == 0 && strcmp(row->layers, h->layers) != 0)
-                cop_nodes_release_layers(e, h->layers);
-}
-
-void cop_state_let_go(struct cop_engine *e, const char *node, const char *former)
-{
-        struct cop_held_state **at = &e->held_states, *h;
-
-        while (*at && strcmp((*at)->node, node) != 0)
-                at = &(*at)->next;
-        h = *at;
-        if (!h)
+        if (!s)
                 return;
-        *at = h->next;
-        if (!e->closing) {
-                cop_node_release_read(e, node);
-                if (former[0])
-                        cop_node_release_read(e, former);
-                release_merged(e, h);
+        cop_node_let_go(s->hold);
+        if (!s->engine->closing) {
+                cop_node_release_read(s->engine, s->node);
+                if (s->former[0])
+                        cop_node_release_read(s->engine, s->former);
         }
-        held_free(h);
+        free(s);
 }
 
 static void found(struct finding *f, struct cop_node_row *row, const struct cop_error *err)
 {
+        struct cop_state_hold *held = NULL;
         struct cop_error error;
 
-        if (row && !err && hold(f->engine, row, &error) < 0)
+        if (row && !err && hold(f, row, &held, &error) < 0)
                 err = &error;
-        f->fn(err ? NULL : row, err ? "" : f->former, err, f->userdata);
+        f->fn(err ? NULL : row, held, err, f->userdata);
         free(f->ref);
         free(f);
 }
@@ -211,7 +164,7 @@ void cop_state_find(struct cop_engine *e, const char *ref, bool files_only, cop_
         if (!f || !(f->ref = strdup(ref))) {
                 free(f);
                 cop_error_errno(&err, ENOMEM, "state %.80s", ref);
-                fn(NULL, "", &err, userdata);
+                fn(NULL, NULL, &err, userdata);
                 return;
         }
         f->engine = e;

@@ -21,9 +21,10 @@
 
 struct side {
         struct diff *diff;
-        char *ref;                /* owned */
-        struct cop_node_row *row; /* owned */
-        char former[COP_ID_MAX], copy[COP_ID_MAX];
+        char *ref;                   /* owned */
+        struct cop_node_row *row;    /* owned */
+        struct cop_state_hold *held; /* owned */
+        char copy[COP_ID_MAX];
         json_t *view;                            /* owned: of the answer */
         json_t *variables;                       /* owned: the kernel's answer */
         char unavailable[COP_ERROR_MESSAGE_MAX]; /* why there are none */
@@ -61,8 +62,7 @@ static void step_done(struct side *s, const char *name)
 static void side_done(struct diff *d, struct side *s)
 {
         cop_copy_drop(d->engine, s->copy);
-        if (s->row)
-                cop_state_let_go(d->engine, s->row->id, s->former);
+        cop_state_let_go(s->held);
         cop_node_row_free(s->row);
         json_decref(s->view);
         json_decref(s->variables);
@@ -237,18 +237,16 @@ static void compare_files(struct diff *d)
         cop_compare_nodes(d->engine, d->a.row, d->b.row, d->text, on_files, d);
 }
 
-static void on_state(struct cop_node_row *row, const char *former, const struct cop_error *err, void *userdata)
+static void on_state(struct cop_node_row *row, struct cop_state_hold *held, const struct cop_error *err, void *userdata)
 {
         struct side *s = userdata;
         struct diff *d = s->diff;
         struct cop_error error;
 
         step_done(s, "node_ms");
-        snprintf(s->former, sizeof(s->former), "%s", former);
-        if (!err && !(s->row = own_row(d->engine, row, &error))) {
-                cop_state_let_go(d->engine, row->id, former);
+        s->held = held;
+        if (!err && !(s->row = own_row(d->engine, row, &error)))
                 err = &error;
-        }
         if (err) {
                 part_failed(d, err);
                 return;

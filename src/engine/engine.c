@@ -1,5 +1,4 @@
 #include "engine/compare.h"
-#include "engine/copy.h"
 #include "engine/engine.h"
 
 #include <fcntl.h>
@@ -134,7 +133,6 @@ struct cop_engine *cop_engine_free(struct cop_engine *e)
         cop_packs_drop(e);
         cop_doctors_drop(e);
         cop_comparisons_drop(e);
-        cop_states_drop(e);
         cop_engine_adopt_drop(e);
         while (e->sandboxes) {
                 cop_contexts_detach(e->sandboxes);
@@ -144,6 +142,7 @@ struct cop_engine *cop_engine_free(struct cop_engine *e)
         cop_error_set(&err, ESHUTDOWN, COP_ERR_unavailable, "the daemon is stopping");
         while (e->ops)
                 cop_op_done(e->ops, NULL, &err);
+        cop_holds_drop(e);
         cop_golden_drop(e); /* their steps were operations */
         cop_source_free(e->ttl_timer);
         cop_source_free(e->purge_timer);

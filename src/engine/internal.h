@@ -138,7 +138,7 @@ struct cop_engine {
         struct cop_doctor *doctors;                 /* owned list (doctor.c) */
         struct cop_packing *packs;                  /* owned list (pack.c) */
         struct cop_comparison *comparisons;         /* owned list (compare.c) */
-        struct cop_held_state *held_states;         /* owned list (copy.c) */
+        struct cop_hold *holds;                     /* owned list (hold.c) */
         struct cop_adoption *adoptions; /* owned list (adopt.c): keepers without a row that are being stopped */
         char boot_id[40];               /* of the host */
         uint64_t op_serial;

@@ -1,6 +1,5 @@
 /* Nodes in the store: what the API says of them, and how they go. */
-#include "engine/copy.h"
-#include "engine/pack.h"
+#include "engine/node.h"
 
 #include <dirent.h>
 #include <string.h>
@@ -95,23 +94,23 @@ static void delete_node(struct cop_engine *e, const struct cop_node_row *row)
 }
 
 /* Nothing needs it (N4), and nobody reads it just now. */
-static bool is_free(struct cop_engine *e, const struct cop_node_row *row)
+static bool is_free(struct cop_engine *e, const struct cop_node_row *row, bool alone)
 {
-        return !row->name && cop_store_node_in_use(e->store, row->id, NULL) == 0 && !cop_state_is_held(e, row->id) &&
-               !cop_pack_holds(e, row->id, true);
+        return !row->name && cop_store_node_in_use(e->store, row->id, NULL) == 0 &&
+               !cop_node_held_back(e, row->id, alone);
 }
 
 void cop_node_release(struct cop_engine *e, const char *id)
 {
         _cleanup_(cop_node_row_freep) struct cop_node_row *row = NULL;
 
-        if (cop_store_node_get(e->store, id, &row, NULL) < 0 || !is_free(e, row))
+        if (cop_store_node_get(e->store, id, &row, NULL) < 0 || !is_free(e, row, false))
                 return;
         delete_node(e, row);
         for (;;) { /* ancestors that only served it */
                 _cleanup_(cop_node_row_freep) struct cop_node_row *parent = NULL;
                 if (!row->parent_id[0] || cop_store_node_get(e->store, row->parent_id, &parent, NULL) < 0 ||
-                    cop_node_wanted(e, parent) || !is_free(e, parent))
+                    cop_node_wanted(e, parent) || !is_free(e, parent, false))
                         return;
                 delete_node(e, parent);
                 cop_node_row_free(row);
@@ -123,7 +122,7 @@ bool cop_node_collect(struct cop_engine *e, const char *id)
 {
         _cleanup_(cop_node_row_freep) struct cop_node_row *row = NULL;
 
-        if (cop_store_node_get(e->store, id, &row, NULL) < 0 || cop_node_wanted(e, row) || !is_free(e, row))
+        if (cop_store_node_get(e->store, id, &row, NULL) < 0 || cop_node_wanted(e, row) || !is_free(e, row, true))
                 return false;
         delete_node(e, row);
         return true;
@@ -165,7 +164,7 @@ int cop_node_give_up(struct cop_engine *e, const struct cop_node_row *row, struc
 
         int r = cop_store_node_in_use(e->store, row->id, err);
         if (r == 0)
-                r = cop_state_is_held(e, row->id) || cop_pack_holds(e, row->id, true);
+                r = cop_node_held_back(e, row->id, false);
         if (r > 0 && strcmp(row->reason, "golden") == 0)
                 return cop_error_set(
                         err, EBUSY, COP_ERR_in_use,
@@ -195,7 +194,7 @@ void cop_node_release_read(struct cop_engine *e, const char *id)
         const struct cop_sandbox *sb = cop_sandbox_by_id(e, row->sandbox_id);
         if (!sb || sb->state >= COP_SANDBOX_ENDING) /* what its end had to leave */
                 cop_nodes_release_of(e, row->sandbox_id, row->layers);
-        else if (strcmp(row->reason, "fork") == 0 && is_free(e, row))
+        else if (strcmp(row->reason, "fork") == 0 && is_free(e, row, true))
                 delete_node(e, row);
 }
 

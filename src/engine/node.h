@@ -8,7 +8,7 @@
  *          as pending_node
  *      N3  layers and memory of a node are never changed; what is no longer needed is deleted whole
  *      N4  a node is deleted only when no sandbox that has not ended (head, layers, redo), no other node (layers) and no image (golden)
- *          needs it, and nobody packs it
+ *          needs it, and nobody reads or packs it
  *      N5  a sandbox that is suspended has node_id set to a node of its own, and pending_node empty
  */
 #pragma once
@@ -95,6 +95,18 @@ typedef void (*cop_flattened_fn)(int result, void *userdata);
 void cop_node_flatten(struct cop_engine *e, const char *node_id, cop_flattened_fn fn, void *userdata);
 void cop_node_flatten_if_deep(struct cop_engine *e, const struct cop_node_row *node);
 void cop_flattenings_drop(struct cop_engine *e);
+
+/* -- hold.c: nodes that are read just now ---------------------------------------------------------------------------------- */
+
+/* From now on nothing deletes the node or a layer that it stands on, until it is let go. */
+struct cop_hold;
+int cop_node_hold(struct cop_engine *e, const struct cop_node_row *row, struct cop_hold **ret, struct cop_error *err);
+void cop_node_let_go(struct cop_hold *h); /* takes NULL */
+/* Asked by who wants to delete it: true when somebody reads it.  It then goes by itself as soon as nobody does, with ancestors that only
+ * served it, or alone. */
+bool cop_node_held_back(struct cop_engine *e, const char *node, bool alone);
+void cop_holds_drop(struct cop_engine *e); /* at shutdown */
+
 /* -- retention.c ----------------------------------------------------------------------------------------------------------- */
 
 /* Gives up the snapshots whose time is over; when the next one's is, 0 = there is none. */

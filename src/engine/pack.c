@@ -44,8 +44,7 @@ struct cop_packing {
         bool held;    /* by the caller */
         bool running; /* the child */
         bool finished;
-        json_t *released; /* owned array: nodes that nobody else needs any more */
-        char *layers;     /* owned; of a pack: the node's */
+        struct cop_hold *hold; /* owned; of a pack: its node, until the child has ended */
         char node_id[COP_ID_MAX];
         char *name; /* owned; of an unpack, may be NULL */
         struct cop_error err;
@@ -63,8 +62,7 @@ static void pack_drop(struct cop_packing *p)
         cop_source_free(p->io);
         cop_close(p->fd);
         cop_close(p->error_fd);
-        json_decref(p->released);
-        free(p->layers);
+        cop_node_let_go(p->hold);
         free(p->name);
         free(p);
 }
@@ -105,21 +103,6 @@ static void discard_folder(struct cop_packing *p)
                 cop_node_discard_folder(p->engine, p->node_id);
 }
 
-/* Layers are told by the text of their ids, as in the store. */
-bool cop_pack_holds(struct cop_engine *e, const char *node_id, bool wanted_gone)
-{
-        bool held = false;
-
-        for (struct cop_packing *p = e->packs; p; p = p->next)
-                if (!p->unpacking && p->running && p->layers &&
-                    (strcmp(p->node_id, node_id) == 0 || strstr(p->layers, node_id))) {
-                        held = true;
-                        if (wanted_gone)
-                                json_array_append_new(p->released, json_string(node_id));
-                }
-        return held;
-}
-
 /* -- the child ------------------------------------------------------------------------------------------------------------ */
 
 static void read_error(struct cop_packing *p, const siginfo_t *si)
@@ -158,10 +141,7 @@ static void end_unpack(struct cop_packing *p)
 static void on_child(struct cop_source *s, const siginfo_t *si, void *userdata)
 {
         struct cop_packing *p = userdata;
-        struct cop_engine *e = p->engine;
-        _cleanup_json_ json_t *released = json_incref(p->released);
-        json_t *node;
-        size_t i;
+        struct cop_hold *hold = TAKE_PTR(p->hold);
 
         p->running = false;
         read_error(p, si);
@@ -172,8 +152,7 @@ static void on_child(struct cop_source *s, const siginfo_t *si, void *userdata)
         wake(p);
         p->child = cop_source_free(s); /* last: what was called above may have let go of it */
         pack_drop(p);
-        json_array_foreach (released, i, node)
-                cop_node_release(e, json_string_value(node));
+        cop_node_let_go(hold);
 }
 
 static void on_io(struct cop_source *source, int fd, uint32_t revents, void *userdata)
@@ -273,7 +252,6 @@ static struct cop_packing *pack_new(struct cop_engine *e, cop_packing_opened_fn 
                                   .next = e->packs,
                                   .fd = -EBADF,
                                   .error_fd = -EBADF,
-                                  .released = json_array(),
                                   .opened = opened,
                                   .more = more,
                                   .userdata = userdata};
@@ -313,7 +291,6 @@ static int start_pack(struct cop_packing *p, const char *ref, struct cop_error *
         if (r < 0 || !layers)
                 return r;
         snprintf(p->node_id, sizeof(p->node_id), "%s", row->id);
-        p->layers = TAKE_PTR(row->layers);
         while (layers[n])
                 n++;
         argv = calloc(n + 4, sizeof(*argv));
@@ -322,7 +299,9 @@ static int start_pack(struct cop_packing *p, const char *ref, struct cop_error *
                 argv[1] = "pack";
                 argv[2] = path;
                 memcpy(argv + 3, layers, n * sizeof(*layers));
-                r = spawn(p, argv, manifest, err);
+                r = cop_node_hold(p->engine, row, &p->hold, err);
+                if (r == 0)
+                        r = spawn(p, argv, manifest, err);
         } else {
                 cop_error_errno(err, r, "packing");
         }

@@ -3,8 +3,6 @@
 
 #include "engine/node.h"
 
-/* True while the node is being packed: its folder must stay.  wanted_gone: then cop_node_release follows by itself. */
-bool cop_pack_holds(struct cop_engine *e, const char *node_id, bool wanted_gone);
 void cop_packs_drop(struct cop_engine *e); /* at shutdown */
 
 /* The manifest of a node, and the host paths of its layers as a NULL-terminated array (owned strings). */

@@ -29,9 +29,10 @@ struct take {
         uint64_t serial;           /* of the caller's operation */
         char *from, *context;      /* owned */
         json_t *files, *variables; /* owned arrays */
-        char target[COP_ID_MAX], source[COP_ID_MAX], copy[COP_ID_MAX], node[COP_ID_MAX], former[COP_ID_MAX];
-        char pickle[64]; /* path, in both */
-        bool pickled;    /* it may lie in the target */
+        char target[COP_ID_MAX], source[COP_ID_MAX], copy[COP_ID_MAX], node[COP_ID_MAX];
+        struct cop_state_hold *held; /* owned: the node */
+        char pickle[64];             /* path, in both */
+        bool pickled;                /* it may lie in the target */
         size_t next_file;
         json_t *taken; /* owned: of the answer */
         uint64_t bytes;
@@ -58,8 +59,7 @@ static void remove_pickle(struct take *t)
 static void take_free(struct take *t)
 {
         cop_copy_drop(t->engine, t->copy);
-        if (t->node[0])
-                cop_state_let_go(t->engine, t->node, t->former);
+        cop_state_let_go(t->held);
         json_decref(t->files);
         json_decref(t->variables);
         json_decref(t->taken);
@@ -295,7 +295,7 @@ static void on_copy(const char *id, const struct cop_error *err, void *userdata)
                 next_file(t);
 }
 
-static void on_state(struct cop_node_row *row, const char *former, const struct cop_error *err, void *userdata)
+static void on_state(struct cop_node_row *row, struct cop_state_hold *held, const struct cop_error *err, void *userdata)
 {
         struct take *t = userdata;
         bool variables = json_array_size(t->variables) > 0, empty = false;
@@ -303,7 +303,7 @@ static void on_state(struct cop_node_row *row, const char *former, const struct 
 
         if (row) {
                 snprintf(t->node, sizeof(t->node), "%s", row->id);
-                snprintf(t->former, sizeof(t->former), "%s", former);
+                t->held = held;
                 step_done(t, "node_ms");
         }
         if (!err && variables && cop_state_check_context(row, t->context, &empty, &error) < 0) {
