@@ -201,7 +201,6 @@ void cop_cell_finish(struct cop_cell *cell)
         c->exiting = cell->ask_exit && !c->end.set;
         if (!cell->silent && !cell->no_history && cell->row->execution_count > 0)
                 c->row->execution_count = cell->row->execution_count;
-        memcpy(c->row->last_cell, cell->row->id, sizeof(c->row->last_cell));
         if (!c->end.set)
                 cop_context_note_state(c, c->exiting ? "restarting" : "idle");
         json_t *answer = settle(cell, status, c->row);
@@ -360,7 +359,6 @@ static void mark_started(struct cop_context *c, struct cop_cell *cell)
         row->generation = c->row->generation;
         cop_kernel_new_id(c->kernel, id, sizeof(id));
         row->msg_id = strdup(id);
-        memcpy(row->parent_id, c->row->last_cell, sizeof(row->parent_id));
 }
 
 static void record_start(struct cop_cell *cell)

@@ -166,8 +166,8 @@ const char *cop_loss_key(json_t *loss);
 json_t *cop_cell_summary(struct cop_cell *cell); /* everything but code and outputs */
 json_t *cop_cell_view(struct cop_cell *cell);    /* with code and the outputs so far */
 json_t *cop_cell_row_view(const struct cop_cell_row *row, bool outputs);
-bool cop_cell_was_taken(
-        const struct cop_cell_row *row); /* what it brought lies only in the state that it was taken from */
+/* What it brought lies only in the state that it was taken from. */
+bool cop_cell_was_taken(const struct cop_cell_row *row);
 
 /* -- limit.c ----------------------------------------------------------------------------------------------------------------- */
 

@@ -19,13 +19,12 @@ static const char *const reasons[] = {"snapshot", "checkpoint", "suspend", "fork
 
 static json_t *context_spec(const struct cop_context_row *row)
 {
-        return json_pack("{s:s, s:s?, s:s?, s:s?, s:s?, s:s?, s:s, s:s, s:s?, s:s?, s:s?, s:s?, s:I, s:I, s:I, s:s}",
-                         "id", row->id, "name", row->name, "kernelspec", row->kernelspec, "language", row->language,
-                         "cwd", row->cwd, "env", row->env, "state", row->state, "kernel_key", row->kernel_key,
-                         "kernel_dir", row->kernel_dir, "key", row->key, "session", row->session, "state_lost",
-                         row->state_lost, "generation", (json_int_t)row->generation, "execution_count",
-                         (json_int_t)row->execution_count, "kernel_pid", (json_int_t)row->kernel_pid, "last_cell",
-                         row->last_cell);
+        return json_pack("{s:s, s:s?, s:s?, s:s?, s:s?, s:s?, s:s, s:s, s:s?, s:s?, s:s?, s:s?, s:I, s:I, s:I}", "id",
+                         row->id, "name", row->name, "kernelspec", row->kernelspec, "language", row->language, "cwd",
+                         row->cwd, "env", row->env, "state", row->state, "kernel_key", row->kernel_key, "kernel_dir",
+                         row->kernel_dir, "key", row->key, "session", row->session, "state_lost", row->state_lost,
+                         "generation", (json_int_t)row->generation, "execution_count", (json_int_t)row->execution_count,
+                         "kernel_pid", (json_int_t)row->kernel_pid);
 }
 
 static char *make_spec(struct cop_sandbox *sb)
@@ -40,7 +39,6 @@ static char *make_spec(struct cop_sandbox *sb)
         json_object_set_new(spec, "generation", json_integer((json_int_t)sb->row->generation));
         json_object_set_new(spec, "limits", sb->row->limits ? json_loads(sb->row->limits, 0, NULL) : json_object());
         json_object_set_new(spec, "env", sb->row->env ? json_loads(sb->row->env, 0, NULL) : json_object());
-        json_object_set_new(spec, "travel_cell", json_string(sb->row->travel_cell));
         json_object_set_new(spec, "policy", sb->row->policy ? json_loads(sb->row->policy, 0, NULL) : json_object());
         json_object_set_new(spec, "history", cop_history_of_sandbox(sb->engine, sb->row, true));
         return json_dumps(spec, JSON_COMPACT);
@@ -63,7 +61,6 @@ static struct cop_context_row *context_row(struct cop_sandbox *sb, json_t *spec)
         copy_id(spec, "id", row->id, sizeof(row->id));
         copy_id(spec, "state", row->state, sizeof(row->state));
         copy_id(spec, "kernel_key", row->kernel_key, sizeof(row->kernel_key));
-        copy_id(spec, "last_cell", row->last_cell, sizeof(row->last_cell));
         row->name = cop_json_copy_str(spec, "name");
         row->kernelspec = cop_json_copy_str(spec, "kernelspec");
         row->language = cop_json_copy_str(spec, "language");
@@ -326,40 +323,6 @@ static char *node_layers(struct cop_sandbox *sb, const char *id)
         return text ? cop_layers_cut(sb->engine, text) : NULL;
 }
 
-/* The newest cell that has ended. */
-static void newest_cell(struct cop_sandbox *sb, char ret[static COP_STORE_ID_MAX])
-{
-        _cleanup_(cop_cell_rows_freep) struct cop_cell_row **rows = NULL;
-        struct cop_cell_filter f = {.sandbox_id = sb->id, .limit = COP_QUEUE_MAX + 2, .originals = true};
-        size_t n = 0;
-
-        ret[0] = '\0';
-        if (cop_store_cell_list(sb->engine->store, &f, &rows, NULL) < 0)
-                return;
-        while (rows[n])
-                n++;
-        while (n > 0 && !rows[n - 1]->ended_at)
-                n--;
-        if (n > 0)
-                memcpy(ret, rows[n - 1]->id, COP_STORE_ID_MAX);
-}
-
-void cop_node_current_cell(struct cop_sandbox *sb, char ret[static COP_STORE_ID_MAX], bool *ret_new)
-{
-        _cleanup_(cop_node_row_freep) struct cop_node_row *head = NULL;
-
-        newest_cell(sb, ret);
-        *ret_new = strcmp(ret, sb->row->travel_cell) != 0;
-        if (!*ret_new && sb->row->node_id[0] &&
-            cop_store_node_get(sb->engine->store, sb->row->node_id, &head, NULL) == 0)
-                memcpy(ret, head->cell_id, COP_STORE_ID_MAX);
-}
-
-void cop_node_note_travel(struct cop_sandbox *sb)
-{
-        newest_cell(sb, sb->row->travel_cell);
-}
-
 static struct cop_node_row *node_row(struct cop_sandbox *sb, const struct cop_node_params *p)
 {
         struct cop_node_row *row = calloc(1, sizeof(*row));
@@ -384,7 +347,7 @@ static void complete_row(struct cop_sandbox *sb, struct cop_making *m)
 
         memcpy(row->parent_id, sb->row->node_id, sizeof(row->parent_id));
         if (strcmp(row->reason, reasons[COP_NODE_GOLDEN]) != 0) /* what was run there is of no sandbox's history */
-                cop_node_current_cell(sb, row->cell_id, &new_cell);
+                cop_history_last_cell(sb, row->cell_id, &new_cell);
         row->ordinal = cop_checkpoint_next_ordinal(sb);
         row->layers = node_layers(sb, row->id);
         if (!m->end) {

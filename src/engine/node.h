@@ -46,9 +46,6 @@ void cop_node_taken(struct cop_sandbox *sb);
 bool cop_node_soon_made(const struct cop_sandbox *sb);
 void cop_node_makings_abort(struct cop_sandbox *sb, const struct cop_error *err); /* it ends: tells all who wait */
 void cop_node_makings_drop(struct cop_sandbox *sb);
-/* The last cell of the present state; ret_new: one has run since the sandbox last went back. */
-void cop_node_current_cell(struct cop_sandbox *sb, char ret[static COP_STORE_ID_MAX], bool *ret_new);
-void cop_node_note_travel(struct cop_sandbox *sb); /* it goes back now */
 /* What a node's spec says of contexts becomes rows of this sandbox, in place of what it has; env: their environments too. */
 int cop_node_restore_contexts(struct cop_sandbox *sb, const struct cop_node_row *node, bool env, struct cop_error *err);
 int cop_node_forget_contexts(struct cop_sandbox *sb, struct cop_error *err); /* their rows */
@@ -119,8 +116,19 @@ void cop_snapshots_thin(struct cop_sandbox *sb);
 /* The cells that led to its present state, as ranges (see history.c), also for one that has ended.  ended: up to the newest cell that
  * has ended, else the newest of all. */
 json_t *cop_history_of_sandbox(struct cop_engine *e, const struct cop_sandbox_row *row, bool ended);
+struct cop_cell_range cop_history_range(json_t *history, size_t i); /* borrows from it */
 /* From now on its state goes on from this node's.  The caller saves the row. */
 void cop_history_begin(struct cop_engine *e, struct cop_sandbox_row *row, const struct cop_node_row *node);
+/* The last cell of the present state that has ended; ret_new: it has run since the sandbox last went back, or was made. */
+void cop_history_last_cell(struct cop_sandbox *sb, char ret[static COP_STORE_ID_MAX], bool *ret_new);
+/* How many cells of this history came after the state of a node that it leads through. */
+int cop_history_since(struct cop_engine *e, json_t *history, const struct cop_node_row *node, uint64_t *ret,
+                      struct cop_error *err);
+/* Its cells that ran in this generation of a context, at most of->limit of the newest, oldest first (cop_store_cell_made). */
+int cop_history_cells(struct cop_engine *e, json_t *history, const struct cop_cell_range *of,
+                      struct cop_cell_row ***ret, struct cop_error *err);
+/* Sandboxes of which cells are not recorded any more: an array of ids. */
+json_t *cop_history_missing(struct cop_engine *e, json_t *history);
 
 /* -- sleep.c --------------------------------------------------------------------------------------------------------------- */
 

@@ -98,37 +98,19 @@ static void add_undone(struct cop_notebook *n, const char *sandbox_id, int64_t n
         qsort(n->ranges, n->count, sizeof(*n->ranges), by_number);
 }
 
-/* Cells of a sandbox that was removed are gone: the notebook says whose. */
-static json_t *missing(struct cop_notebook *n)
-{
-        json_t *ids = json_array();
-
-        for (size_t i = 0; i < n->count; i++) {
-                const struct range *r = &n->ranges[i];
-                const char *last = json_string_value(json_array_get(ids, json_array_size(ids) - 1));
-                if (cop_store_cell_recorded(n->engine->store, r->sandbox_id, r->upto, NULL) == 0 &&
-                    !(last && strcmp(last, r->sandbox_id) == 0))
-                        json_array_append_new(ids, json_string(r->sandbox_id));
-        }
-        return ids;
-}
-
 static int plan(struct cop_notebook *n, const struct cop_sandbox_row *row, bool undone, struct cop_error *err)
 {
         _cleanup_json_ json_t *history = cop_history_of_sandbox(n->engine, row, false);
         int64_t newest = 0;
-        json_t *range;
-        size_t i;
 
         n->ranges = calloc(2 * json_array_size(history) + 1, sizeof(*n->ranges));
         if (!n->ranges)
                 return cop_error_errno(err, ENOMEM, "notebook");
-        json_array_foreach (history, i, range) {
-                const char *id = json_string_value(json_array_get(range, 0));
-                add_range(n, id ? id : "", json_integer_value(json_array_get(range, 1)),
-                          json_integer_value(json_array_get(range, 2)), false);
+        for (size_t i = 0; i < json_array_size(history); i++) {
+                const struct cop_cell_range range = cop_history_range(history, i);
+                add_range(n, range.sandbox_id, range.after, range.upto, false);
         }
-        json_t *gone = missing(n);
+        json_t *gone = cop_history_missing(n->engine, history); /* of a sandbox that was removed: whose they were */
         if (json_array_size(gone) > 0)
                 json_object_set(json_object_get(n->metadata, "coppice"), "missing_cells_of", gone);
         json_decref(gone);

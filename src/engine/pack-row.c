@@ -157,9 +157,8 @@ static bool context_is_sound(json_t *c)
                text_is(c, "kernel_key", WORDS, COP_STORE_ID_MAX - 1) && text_is(c, "kernel_dir", WORDS, 31) &&
                text_is(c, "key", WORDS, 128) && text_is(c, "session", WORDS "-", 64) && text_is(c, "name", NULL, 100) &&
                text_is(c, "kernelspec", NULL, 100) && text_is(c, "language", NULL, 100) &&
-               text_is(c, "cwd", NULL, TEXT_MAX) && text_is(c, "last_cell", WORDS, COP_STORE_ID_MAX - 1) &&
-               json_is(c, "env") && json_is(c, "state_lost") && number_is(c, "generation") &&
-               number_is(c, "execution_count") && number_is(c, "kernel_pid");
+               text_is(c, "cwd", NULL, TEXT_MAX) && json_is(c, "env") && json_is(c, "state_lost") &&
+               number_is(c, "generation") && number_is(c, "execution_count") && number_is(c, "kernel_pid");
 }
 
 static int check_spec(json_t *spec, struct cop_error *err)
@@ -186,12 +185,6 @@ static int check_spec(json_t *spec, struct cop_error *err)
 /* Its cells stayed where they were run: nothing here is to be replayed or counted by them. */
 static void forget_cells(json_t *spec)
 {
-        json_t *context;
-        size_t i;
-
-        json_array_foreach (json_object_get(spec, "contexts"), i, context)
-                json_object_del(context, "last_cell");
-        json_object_del(spec, "travel_cell");
         json_object_del(spec, "history");
 }
 

@@ -1,9 +1,8 @@
 /* Theory of operation: replay
  *
  * When a sandbox was resumed without its memory, the cells that had made it are run again, if the caller of the resume or its policy
- * asks for it.  Which these are stands in the store: a context names the last cell in its kernel's memory, a cell the one before it
- * (parent_id), as long as the generation is the same.  Both travel with nodes, so that undone cells are not among them and those of a
- * fork's source are.
+ * asks for it.  Which these are stands in its history (history.c): of the cells that led to the state, those that ran in the generation of
+ * the context that was lost.  So undone cells are not among them, and those of a fork's source are.
  *
  * Each context has its list and goes through it before anything that was asked for meanwhile: cop_context_run_next takes from here
  * first.  Contexts do so side by side.  A replay is a cell of its own, with a record, that names what it repeats (replay_of); undo does
@@ -248,6 +247,8 @@ static const char *reason_to_skip(const struct cop_replay *r, const struct cop_c
                 return "it was not run as pure";
         if (strcmp(row->status, "ok") != 0 && strcmp(row->status, "error") != 0)
                 return "it did not come to its end";
+        if (cop_cell_was_taken(row))
+                return "taken: cannot be replayed";
         return NULL;
 }
 
@@ -263,8 +264,6 @@ struct cop_cell *cop_replay_next(struct cop_context *c)
                 struct cop_cell *cell;
                 if (!why && cop_store_cell_get(c->sandbox->engine->store, row->sandbox_id, row->id, &full, &err) < 0)
                         why = err.message;
-                if (!why && cop_cell_was_taken(full))
-                        why = "taken: cannot be replayed";
                 if (!why && cop_cell_repeat(c, full, &cell, &err) == 0)
                         return cell;
                 skip(c, row, why ? why : err.message);
@@ -275,31 +274,28 @@ struct cop_cell *cop_replay_next(struct cop_context *c)
 }
 
 /* The list of one context; false when there is nothing to run again. */
-static bool collect(struct cop_context *c, bool *ret_complete)
+static bool collect(struct cop_context *c, json_t *history, bool *ret_complete)
 {
-        struct cop_store *store = c->sandbox->engine->store;
-        uint64_t lost = (uint64_t)json_integer_value(json_object_get(c->state_lost, "generation"));
+        struct cop_cell_range of = {.context_id = c->row->id, .limit = REPLAY_MAX};
         struct cop_cell_row **rows = NULL;
         struct cop_error err;
         size_t n = 0;
 
         *ret_complete = true;
-        if (!c->row->last_cell[0] || lost == 0 || c->replay)
+        of.generation = (uint64_t)json_integer_value(json_object_get(c->state_lost, "generation"));
+        if (of.generation == 0 || c->replay)
                 return false;
-        if (strcmp(c->row->state, "dead") == 0) { /* its kernel does not start */
-                *ret_complete = false;
-                return false;
-        }
-        if (cop_store_cell_chain(store, c->row->last_cell, lost, REPLAY_MAX, &rows, &err) < 0) {
+        if (cop_history_cells(c->sandbox->engine, history, &of, &rows, &err) < 0) {
                 cop_log_warning("context %s/%s is not replayed: %s", c->sandbox->id, c->row->id, err.message);
                 *ret_complete = false;
                 return false;
         }
         while (rows[n])
                 n++;
-        const char *before = n > 0 ? rows[0]->parent_id : c->row->last_cell;
-        *ret_complete = n < REPLAY_MAX && (!before[0] || cop_store_cell_exists(store, before, NULL) > 0);
-        if (n > 0)
+        *ret_complete = n < REPLAY_MAX;
+        if (n > 0 && strcmp(c->row->state, "dead") == 0) /* its kernel does not start */
+                *ret_complete = false;
+        else if (n > 0)
                 c->replay = calloc(1, sizeof(*c->replay));
         if (!c->replay) {
                 cop_cell_rows_free(rows);
@@ -314,17 +310,20 @@ void cop_replay_begin(struct cop_sandbox *sb)
 {
         enum cop_replay_mode mode = sb->replay_asked ? sb->replay_asked - 1 : sb->policy.replay;
         struct cop_replay *r = mode == COP_REPLAY_NONE ? NULL : calloc(1, sizeof(*r));
+        _cleanup_json_ json_t *history = NULL, *missing = NULL;
 
         sb->replay_asked = 0;
         sb->replay_due = false;
         if (!r)
                 return;
+        history = cop_history_of_sandbox(sb->engine, sb->row, true);
+        missing = cop_history_missing(sb->engine, history);
         r->mode = mode;
-        r->complete = true;
+        r->complete = json_array_size(missing) == 0;
         r->cells = json_array();
         for (struct cop_context *c = sb->contexts; c; c = c->next) {
                 bool complete;
-                if (collect(c, &complete)) {
+                if (collect(c, history, &complete)) {
                         r->contexts++;
                         r->total += (unsigned)c->replay->count;
                 }

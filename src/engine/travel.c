@@ -1,7 +1,7 @@
 /* goto, undo, redo: the present tree ends, and another node is resumed in its place, memory and files.
  *
  * What was there is not lost with it: undo first sees to it that the present state is a node, and redo goes back to that as long as
- * nothing new was run.  travel_cell tells the cells that ran since apart from those that were undone.
+ * nothing new was run.  history.c tells the cells that ran since apart from those that were undone.
  */
 #include "engine/node.h"
 
@@ -47,36 +47,24 @@ static void travel_ended(struct travel *t)
 
 /* -- where to ------------------------------------------------------------------------------------------------------------------ */
 
-static void travel_of(const struct cop_node_row *row, char ret[static COP_STORE_ID_MAX])
-{
-        _cleanup_json_ json_t *spec = json_loads(row->spec, 0, NULL);
-        const char *cell = json_string_value(json_object_get(spec, "travel_cell"));
-
-        snprintf(ret, COP_STORE_ID_MAX, "%s", cell ? cell : "");
-}
-
-/* The state before the last `steps` cells, exactly: back along the parents of the head, counting the cells in between. */
+/* The state before the last `steps` cells, exactly: back along the parents of the head. */
 static int find_before(struct cop_sandbox *sb, unsigned steps, struct cop_node_row **ret, struct cop_error *err)
 {
+        _cleanup_json_ json_t *history = cop_history_of_sandbox(sb->engine, sb->row, true);
         _cleanup_(cop_node_row_freep) struct cop_node_row *at = NULL;
-        struct cop_store *store = sb->engine->store;
-        char travel[COP_STORE_ID_MAX];
-        struct cop_cell_span span = {.sandbox_id = sb->id, .travel = sb->row->travel_cell};
         const char *node = sb->row->node_id;
-        uint64_t back = 0, between;
+        uint64_t back;
 
         while (node[0]) {
                 struct cop_node_row *row;
-                int r = cop_store_node_get(store, node, &row, err);
+                int r = cop_store_node_get(sb->engine->store, node, &row, err);
                 if (r < 0)
                         return r;
-                span.after = row->cell_id;
-                r = cop_store_cell_count(store, &span, &between, err);
                 cop_node_row_free(at);
                 at = row;
+                r = cop_history_since(sb->engine, history, at, &back, err);
                 if (r < 0)
                         return r;
-                back += between;
                 if (back == steps) {
                         *ret = TAKE_PTR(at);
                         return 0;
@@ -87,8 +75,6 @@ static int find_before(struct cop_sandbox *sb, unsigned steps, struct cop_node_r
                                 "the state before the last %u of sandbox %s's cells was not saved; `coppice undo %s "
                                 "%llu` goes to the next one before it, `coppice log %s` shows all",
                                 steps, sb->id, sb->id, (unsigned long long)back, sb->id);
-                travel_of(at, travel);
-                span = (struct cop_cell_span){.sandbox_id = at->sandbox_id, .travel = travel, .upto = at->cell_id};
                 node = at->parent_id;
         }
         return cop_error_set(err, ENOENT, COP_ERR_node_not_found,
@@ -103,7 +89,7 @@ static int find_redo(struct cop_sandbox *sb, unsigned steps, struct cop_node_row
         char cell[COP_STORE_ID_MAX];
         bool new_cell;
 
-        cop_node_current_cell(sb, cell, &new_cell);
+        cop_history_last_cell(sb, cell, &new_cell);
         if (new_cell || n < steps)
                 return cop_error_set(err, ENOENT, COP_ERR_node_not_found, "there is nothing to redo in sandbox %s%s",
                                      sb->id, new_cell && n > 0 ? ": a new cell was run since" : "");
@@ -125,7 +111,7 @@ static void note_redo(struct travel *t, struct cop_sandbox *sb)
         char cell[COP_STORE_ID_MAX];
         bool new_cell;
 
-        cop_node_current_cell(sb, cell, &new_cell);
+        cop_history_last_cell(sb, cell, &new_cell);
         if (!json_is_array(list) || new_cell || t->node) {
                 json_decref(list);
                 list = json_array();
@@ -164,7 +150,6 @@ static void on_stopped(struct cop_msg *reply, const struct cop_error *stop_error
                 sb->row->layers = layers;
         }
         note_redo(t, sb);
-        cop_node_note_travel(sb);
         cop_history_begin(t->engine, sb->row, t->target);
         memcpy(sb->row->node_id, t->target->id, sizeof(sb->row->node_id));
         if (cop_node_restore_contexts(sb, t->target, true, &err) < 0)
@@ -274,7 +259,7 @@ static void look_and_go(struct travel *t, struct cop_sandbox *sb)
                 travel_failed(t, &err);
                 return;
         }
-        cop_node_current_cell(sb, cell, &new_cell);
+        cop_history_last_cell(sb, cell, &new_cell);
         if (t->undo && !t->saved && new_cell && !sb->checkpoint.current[0] && !cop_sandbox_busy_with_cells(sb)) {
                 const struct cop_node_params p = {.reason = COP_NODE_CHECKPOINT};
                 t->saved = true; /* without it there is no redo, but undo works */

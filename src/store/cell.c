@@ -10,7 +10,7 @@ static const struct cop_column columns[] = {
         C(outputs, TEXT),   C(record, TEXT),    C(execution_count, I64),
         C(generation, I64), C(created_at, I64), C(started_at, I64),
         C(ended_at, I64),   C(log_bytes, I64),  C(log_complete, BOOL),
-        C(parent_id, ID),   C(replay_of, ID),   C(pure, BOOL),
+        C(replay_of, ID),   C(pure, BOOL),
 };
 #undef C
 static const struct cop_table table = COP_TABLE(struct cop_cell_row, columns);
@@ -30,11 +30,11 @@ int cop_store_cell_insert(struct cop_store *s, struct cop_cell_row *row, struct 
                 s,
                 "INSERT INTO cells(id, sandbox_id, context_id, status, execution_count, generation, created_at, "
                 "started_at,"
-                " ended_at, log_bytes, log_complete, parent_id, replay_of, pure, msg_id, record, options, summary, "
+                " ended_at, log_bytes, log_complete, replay_of, pure, msg_id, record, options, summary, "
                 "code, outputs)"
                 " VALUES(:id, :sandbox_id, :context_id, :status, :execution_count, :generation, :created_at, "
                 ":started_at,"
-                " :ended_at, :log_bytes, :log_complete, :parent_id, :replay_of, :pure, :msg_id, :record, :options, "
+                " :ended_at, :log_bytes, :log_complete, :replay_of, :pure, :msg_id, :record, :options, "
                 ":summary, :code, :outputs)",
                 &table, row, err);
 
@@ -56,8 +56,8 @@ static int change(struct cop_store *s, const char *sql, const struct cop_cell_ro
 int cop_store_cell_start(struct cop_store *s, const struct cop_cell_row *row, struct cop_error *err)
 {
         return change(s,
-                      "UPDATE cells SET status = :status, msg_id = :msg_id, generation = :generation, parent_id = "
-                      ":parent_id, started_at = :started_at WHERE id = :id",
+                      "UPDATE cells SET status = :status, msg_id = :msg_id, generation = :generation,"
+                      " started_at = :started_at WHERE id = :id",
                       row, err);
 }
 
@@ -109,15 +109,15 @@ int cop_store_cell_get(struct cop_store *s, const char *sandbox_id, const char *
 }
 
 /* Two texts, not one with a parameter for the order: each then walks the index and stops at its limit. */
-#define SELECT_CELLS                                                                                               \
-        "SELECT seq, id, sandbox_id, context_id, status, execution_count, generation, created_at, started_at, "    \
-        "ended_at,"                                                                                                \
-        " log_bytes, log_complete, parent_id, replay_of, pure, msg_id, record, options, summary, CASE WHEN :code " \
-        "THEN code END AS code,"                                                                                   \
-        " CASE WHEN :outputs THEN outputs END AS outputs FROM cells WHERE sandbox_id = :sandbox_id"                \
-        " AND (:context_id IS NULL OR context_id = :context_id) AND (:status IS NULL OR status = :status)"         \
-        " AND (:before_seq = 0 OR seq < :before_seq) AND seq > :after_seq AND (NOT :open OR ended_at = 0)"         \
-        " AND (NOT :originals OR replay_of = '') ORDER BY "                                                        \
+#define SELECT_CELLS                                                                                            \
+        "SELECT seq, id, sandbox_id, context_id, status, execution_count, generation, created_at, started_at, " \
+        "ended_at,"                                                                                             \
+        " log_bytes, log_complete, replay_of, pure, msg_id, record, options, summary, CASE WHEN :code "         \
+        "THEN code END AS code,"                                                                                \
+        " CASE WHEN :outputs THEN outputs END AS outputs FROM cells WHERE sandbox_id = :sandbox_id"             \
+        " AND (:context_id IS NULL OR context_id = :context_id) AND (:status IS NULL OR status = :status)"      \
+        " AND (:before_seq = 0 OR seq < :before_seq) AND seq > :after_seq AND (NOT :open OR ended_at = 0)"      \
+        " AND (NOT :originals OR replay_of = '') ORDER BY "                                                     \
         "seq "
 
 int cop_store_cell_list(struct cop_store *s, const struct cop_cell_filter *f, struct cop_cell_row ***ret,
@@ -143,26 +143,20 @@ int cop_store_cell_list(struct cop_store *s, const struct cop_cell_filter *f, st
         return 0;
 }
 
-#define C(field, kind) COP_COLUMN(struct cop_cell_span, field, kind)
-static const struct cop_column span_columns[] = {
-        C(sandbox_id, TEXT),
-        C(after, TEXT),
-        C(travel, TEXT),
-        C(upto, TEXT),
+#define C(field, kind) COP_COLUMN(struct cop_cell_range, field, kind)
+static const struct cop_column range_columns[] = {
+        C(sandbox_id, TEXT), C(context_id, TEXT), C(after, I64), C(upto, I64), C(generation, I64), C(limit, INT),
 };
 #undef C
-static const struct cop_table span_table = COP_TABLE(struct cop_cell_span, span_columns);
+static const struct cop_table range_table = COP_TABLE(struct cop_cell_range, range_columns);
 
-int cop_store_cell_count(struct cop_store *s, const struct cop_cell_span *span, uint64_t *ret, struct cop_error *err)
+int cop_store_cell_count(struct cop_store *s, const struct cop_cell_range *range, uint64_t *ret, struct cop_error *err)
 {
         int64_t count = 0;
-        int r = cop_sql_number(
-                s,
-                "SELECT count(*) FROM cells WHERE sandbox_id = :sandbox_id AND started_at > 0 AND "
-                "ended_at > 0 AND replay_of = '' AND seq > coalesce((SELECT seq FROM cells WHERE id = :after), 0)"
-                " AND seq > coalesce((SELECT seq FROM cells WHERE id = :travel), 0)"
-                " AND (:upto IS NULL OR seq <= (SELECT seq FROM cells WHERE id = :upto))",
-                &span_table, span, &count, err);
+        int r = cop_sql_number(s,
+                               "SELECT count(*) FROM cells WHERE sandbox_id = :sandbox_id AND seq > :after AND seq <= "
+                               ":upto AND started_at > 0 AND ended_at > 0 AND replay_of = ''",
+                               &range_table, range, &count, err);
 
         if (r < 0)
                 return r;
@@ -170,30 +164,18 @@ int cop_store_cell_count(struct cop_store *s, const struct cop_cell_span *span, 
         return 0;
 }
 
-int cop_store_cell_chain(struct cop_store *s, const char *last, uint64_t generation, unsigned limit,
-                         struct cop_cell_row ***ret, struct cop_error *err)
+int cop_store_cell_made(struct cop_store *s, const struct cop_cell_range *range, struct cop_cell_row ***ret,
+                        struct cop_error *err)
 {
-        struct cop_sql_args args = {.id = last, .a = (int64_t)generation, .b = limit};
+        int r = cop_sql_query(
+                s,
+                "SELECT * FROM (SELECT seq, id, sandbox_id, context_id, status, generation, replay_of, pure, options"
+                "  FROM cells WHERE sandbox_id = :sandbox_id AND context_id = :context_id AND seq > :after AND seq <= "
+                ":upto"
+                "  AND generation = :generation AND started_at > 0 ORDER BY seq DESC LIMIT :limit) ORDER BY seq",
+                &range_table, range, &table, ret, err);
 
-        int r = cop_sql_query(s,
-                              "WITH RECURSIVE chain(id, parent_id, depth) AS ("
-                              " SELECT id, parent_id, 1 FROM cells WHERE id = :id AND generation = :a"
-                              " UNION ALL SELECT c.id, c.parent_id, depth + 1 FROM chain JOIN cells AS c"
-                              "  ON c.id = chain.parent_id AND c.generation = :a WHERE depth < :b)"
-                              " SELECT cells.id, cells.sandbox_id, cells.context_id, cells.status, cells.generation,"
-                              "  cells.parent_id, cells.replay_of, cells.pure FROM chain JOIN cells ON cells.id = "
-                              "chain.id ORDER BY depth DESC",
-                              &cop_sql_args_table, &args, &table, ret, err);
         return r < 0 ? r : 0;
-}
-
-int cop_store_cell_exists(struct cop_store *s, const char *id, struct cop_error *err)
-{
-        struct cop_sql_args args = {.id = id};
-        int64_t count = 0;
-        int r = cop_sql_number(s, "SELECT count(*) FROM cells WHERE id = :id", &cop_sql_args_table, &args, &count, err);
-
-        return r < 0 ? r : count > 0;
 }
 
 int cop_store_cell_newest(struct cop_store *s, const char *sandbox_id, bool ended, int64_t *ret, struct cop_error *err)

@@ -8,7 +8,6 @@ static const struct cop_column columns[] = {
         C(kernel_dir, TEXT), C(key, TEXT),        C(session, TEXT),
         C(generation, I64),  C(state_lost, TEXT), C(execution_count, I64),
         C(kernel_pid, I64),  C(created_at, I64),  C(last_activity_at, I64),
-        C(last_cell, ID),
 };
 #undef C
 static const struct cop_table table = COP_TABLE(struct cop_context_row, columns);
@@ -19,12 +18,10 @@ int cop_store_context_insert(struct cop_store *s, const struct cop_context_row *
                 s,
                 "INSERT INTO contexts(sandbox_id, id, state, kernel_key, name, kernelspec, language, cwd, env, "
                 "kernel_dir, key,"
-                " session, state_lost, generation, execution_count, kernel_pid, created_at, last_activity_at, "
-                "last_cell)"
+                " session, state_lost, generation, execution_count, kernel_pid, created_at, last_activity_at)"
                 " VALUES(:sandbox_id, :id, :state, :kernel_key, :name, :kernelspec, :language, :cwd, :env, "
                 ":kernel_dir, :key,"
-                " :session, :state_lost, :generation, :execution_count, :kernel_pid, :created_at, :last_activity_at, "
-                ":last_cell)",
+                " :session, :state_lost, :generation, :execution_count, :kernel_pid, :created_at, :last_activity_at)",
                 &table, row, err);
 
         if (r == -EEXIST)
@@ -53,7 +50,7 @@ int cop_store_context_update(struct cop_store *s, const struct cop_context_row *
                 ":session,"
                 " state_lost = :state_lost, generation = :generation, execution_count = :execution_count, kernel_pid = "
                 ":kernel_pid,"
-                " last_cell = :last_cell, last_activity_at = :last_activity_at WHERE sandbox_id = :sandbox_id AND id = "
+                " last_activity_at = :last_activity_at WHERE sandbox_id = :sandbox_id AND id = "
                 ":id",
                 row, err);
 }
@@ -63,7 +60,7 @@ int cop_store_context_touch(struct cop_store *s, const struct cop_context_row *r
         return change(
                 s,
                 "UPDATE contexts SET state = :state, execution_count = :execution_count, state_lost = :state_lost,"
-                " last_cell = :last_cell, last_activity_at = :last_activity_at WHERE sandbox_id = :sandbox_id AND id = "
+                " last_activity_at = :last_activity_at WHERE sandbox_id = :sandbox_id AND id = "
                 ":id",
                 row, err);
 }

@@ -32,7 +32,6 @@ static const struct cop_column columns[] = {
         C(layers, TEXT),
         C(policy, TEXT),
         C(origin_node, ID),
-        C(travel_cell, ID),
         C(redo, TEXT),
         C(history, TEXT),
         C(last_activity_at, I64),
@@ -44,7 +43,7 @@ static const struct cop_table table = COP_TABLE(struct cop_sandbox_row, columns)
 #define SELECT_SANDBOXES                                                                                       \
         "SELECT id, state, name, image_id, image_name, labels, metadata, env, limits, user, workdir, boot_id," \
         " ended_reason, slot, ttl, expires_at, created_at, started_at, ended_at, start_time, generation,"      \
-        " node_id, pending_node, layers, policy, origin_node, travel_cell, redo, history, last_activity_at, "  \
+        " node_id, pending_node, layers, policy, origin_node, redo, history, last_activity_at, "               \
         "warned_until"                                                                                         \
         " FROM sandboxes "
 
@@ -63,12 +62,12 @@ int cop_store_sandbox_insert(struct cop_store *s, const struct cop_sandbox_row *
                 "INSERT INTO sandboxes(id, state, name, image_id, image_name, labels, metadata, env, limits, user, "
                 "workdir,"
                 " boot_id, ended_reason, slot, ttl, expires_at, created_at, started_at, ended_at, start_time, "
-                "generation, node_id, pending_node, layers, policy, origin_node, travel_cell, redo, history, "
+                "generation, node_id, pending_node, layers, policy, origin_node, redo, history, "
                 "last_activity_at, warned_until)"
                 " VALUES(:id, :state, :name, :image_id, :image_name, :labels, :metadata, :env, :limits, :user, "
                 ":workdir,"
                 " :boot_id, :ended_reason, :slot, :ttl, :expires_at, :created_at, :started_at, :ended_at, :start_time,"
-                " :generation, :node_id, :pending_node, :layers, :policy, :origin_node, :travel_cell, :redo, "
+                " :generation, :node_id, :pending_node, :layers, :policy, :origin_node, :redo, "
                 ":history, :last_activity_at, :warned_until)",
                 &table, row, err);
 
@@ -173,7 +172,7 @@ int cop_store_sandbox_set_node(struct cop_store *s, const struct cop_sandbox_row
         return change(s,
                       "UPDATE sandboxes SET state = :state, node_id = :node_id, pending_node = :pending_node, layers = "
                       ":layers,"
-                      " boot_id = :boot_id, travel_cell = :travel_cell, redo = :redo, origin_node = :origin_node, "
+                      " boot_id = :boot_id, redo = :redo, origin_node = :origin_node, "
                       "history = :history,"
                       " last_activity_at = :last_activity_at WHERE id = :id",
                       &table, row, row->id, err);

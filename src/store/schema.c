@@ -122,8 +122,13 @@ static const char step_9[] = "ALTER TABLE nodes ADD COLUMN ordinal INTEGER NOT N
                              "UPDATE nodes SET ordinal = CAST(coalesce(json_extract(spec, '$.ordinal'), 0) AS INTEGER)"
                              "  WHERE json_valid(spec);";
 
+/* Which cells led to a state stands in its history alone: undo and replay go by that, too. */
+static const char step_10[] = "ALTER TABLE cells DROP COLUMN parent_id;"
+                              "ALTER TABLE contexts DROP COLUMN last_cell;"
+                              "ALTER TABLE sandboxes DROP COLUMN travel_cell;";
+
 const char *const cop_schema_steps[] = {
-        step_1, step_2, step_3, step_4, step_5, step_6, step_7, step_8, step_9,
+        step_1, step_2, step_3, step_4, step_5, step_6, step_7, step_8, step_9, step_10,
 };
 const unsigned cop_schema_step_count = ELEMENTSOF(cop_schema_steps);
 

@@ -78,7 +78,6 @@ struct cop_sandbox_row {
         char *layers; /* JSON array: ids of the nodes below its upper directory, topmost first; NULL = none */
         char *policy; /* JSON object: idle_seconds, checkpoints, persistent, …; NULL = the defaults */
         char origin_node[COP_STORE_ID_MAX]; /* the node it was made from; "" = its image */
-        char travel_cell[COP_STORE_ID_MAX]; /* the newest cell when it last went back; "" = it did not */
         char *redo;    /* JSON array: nodes that undo left, the next one to redo last; NULL = none */
         char *history; /* JSON object: the cells that led to its state (engine/history.c); NULL = all of its own */
         usec_t last_activity_at; /* kept while it sleeps */
@@ -105,7 +104,7 @@ int cop_store_sandbox_ending(struct cop_store *s, const char *id, struct cop_err
  * (cop_store_purge_step). */
 int cop_store_sandbox_ended(struct cop_store *s, const char *id, usec_t at, const char *reason, bool purge,
                             struct cop_error *err);
-/* state, node_id, origin_node, pending_node, layers, boot_id, travel_cell, redo, history, last_activity_at: the steps of suspend, resume, undo
+/* state, node_id, origin_node, pending_node, layers, boot_id, redo, history, last_activity_at: the steps of suspend, resume, undo
  * and snapshot. */
 int cop_store_sandbox_set_node(struct cop_store *s, const struct cop_sandbox_row *row, struct cop_error *err);
 /* name, labels, metadata, limits, policy, ttl, expires_at, warned_until.  name_taken. */
@@ -196,12 +195,11 @@ struct cop_context_row {
         char kernel_key[COP_STORE_ID_MAX]; /* at the keeper; "" = no kernel */
         char *name;
         char *kernelspec, *language, *cwd;
-        char *env;                        /* JSON object */
-        char *kernel_dir;                 /* folder below run/ipc */
-        char *key;                        /* HMAC key of the connection, hex */
-        char *session;                    /* session id of our client */
-        char *state_lost;                 /* JSON; NULL = nothing to tell */
-        char last_cell[COP_STORE_ID_MAX]; /* the last one in the memory of the kernel; "" = none */
+        char *env;        /* JSON object */
+        char *kernel_dir; /* folder below run/ipc */
+        char *key;        /* HMAC key of the connection, hex */
+        char *session;    /* session id of our client */
+        char *state_lost; /* JSON; NULL = nothing to tell */
         uint64_t generation;
         int64_t execution_count;
         int64_t kernel_pid; /* inside; 0 = none */
@@ -211,7 +209,7 @@ struct cop_context_row {
 int cop_store_context_insert(struct cop_store *s, const struct cop_context_row *row, struct cop_error *err);
 /* Every column but sandbox_id, id, created_at. context_not_found. */
 int cop_store_context_update(struct cop_store *s, const struct cop_context_row *row, struct cop_error *err);
-/* What changes with each cell: state, execution_count, state_lost, last_cell, last_activity_at. */
+/* What changes with each cell: state, execution_count, state_lost, last_activity_at. */
 int cop_store_context_touch(struct cop_store *s, const struct cop_context_row *row, struct cop_error *err);
 int cop_store_context_list(struct cop_store *s, const char *sandbox_id, struct cop_context_row ***ret,
                            struct cop_error *err); /* oldest first */
@@ -239,12 +237,11 @@ struct cop_cell_row {
         usec_t created_at, started_at, ended_at;
         uint64_t log_bytes; /* of the record file */
         bool log_complete;
-        char parent_id[COP_STORE_ID_MAX]; /* the cell before it in the memory of its kernel; "" = none */
         char replay_of[COP_STORE_ID_MAX]; /* it runs that cell again after a cold boot; "" = it was asked for */
         bool pure;                        /* its caller said that it may be run again without harm */
 };
 int cop_store_cell_insert(struct cop_store *s, struct cop_cell_row *row /* seq is set */, struct cop_error *err);
-/* -> row's status, msg_id, generation, parent_id, started_at */
+/* -> row's status, msg_id, generation, started_at */
 int cop_store_cell_start(struct cop_store *s, const struct cop_cell_row *row, struct cop_error *err);
 /* -> row's status, execution_count, generation, ended_at, summary, outputs, log_bytes, log_complete; with a context (may be NULL)
  * also what cop_store_context_touch writes of it, both or none. */
@@ -267,18 +264,21 @@ struct cop_cell_filter {
 };
 int cop_store_cell_list(struct cop_store *s, const struct cop_cell_filter *f, struct cop_cell_row ***ret,
                         struct cop_error *err);
-/* Cells of a sandbox that ran and ended (replays are no cells of their own), newer than both `after` and `travel` (the newest cell when the sandbox went back: what was
- * before it was undone) and not newer than `upto`.  Ids; "" = none, for upto NULL = the newest. */
-struct cop_cell_span {
-        const char *sandbox_id, *after, *travel, *upto;
+/* Cells of a sandbox with after < seq <= upto, as a history names them. */
+struct cop_cell_range {
+        const char *sandbox_id;
+        int64_t after, upto;
+        /* cop_store_cell_made only: */
+        const char *context_id;
+        uint64_t generation;
+        unsigned limit; /* of the newest */
 };
-int cop_store_cell_count(struct cop_store *s, const struct cop_cell_span *span, uint64_t *ret, struct cop_error *err);
-/* The cells that made the memory of this generation, of which `last` is the last one, oldest first, at most limit of the newest.  They may
- * be of another sandbox, from which this one was forked.  Only ids, status, generation, parent_id, replay_of and pure. */
-int cop_store_cell_chain(struct cop_store *s, const char *last, uint64_t generation, unsigned limit,
-                         struct cop_cell_row ***ret, struct cop_error *err);
-/* 1 when a cell of this id is recorded. */
-int cop_store_cell_exists(struct cop_store *s, const char *id, struct cop_error *err);
+/* How many of them ran and ended; replays are no cells of their own. */
+int cop_store_cell_count(struct cop_store *s, const struct cop_cell_range *range, uint64_t *ret, struct cop_error *err);
+/* Those that ran in this generation of the context, replays too, oldest first.  Only seq, ids, status, generation, replay_of, pure and
+ * options. */
+int cop_store_cell_made(struct cop_store *s, const struct cop_cell_range *range, struct cop_cell_row ***ret,
+                        struct cop_error *err);
 /* seq of the sandbox's newest cell, of those that have ended when `ended`; 0 = it has none. */
 int cop_store_cell_newest(struct cop_store *s, const char *sandbox_id, bool ended, int64_t *ret, struct cop_error *err);
 /* 1 when this cell of the sandbox is still recorded, else 0. */

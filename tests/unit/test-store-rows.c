@@ -221,12 +221,13 @@ TEST(an_image_gives_its_name_to_the_next)
         cop_store_close(s);
 }
 
-static void link_cell(struct cop_store *s, const char *id, const char *parent, uint64_t generation, const char *of)
+static int64_t add_ran(struct cop_store *s, const char *id, uint64_t generation, const char *of, bool ended)
 {
         struct cop_cell_row row = {.sandbox_id = "sb_a",
                                    .context_id = "default",
                                    .status = "queued",
                                    .code = (char *)"1",
+                                   .options = (char *)"{}",
                                    .execution_count = -1,
                                    .pure = of != NULL};
         struct cop_error err;
@@ -235,48 +236,68 @@ static void link_cell(struct cop_store *s, const char *id, const char *parent, u
         snprintf(row.replay_of, sizeof(row.replay_of), "%s", of ? of : "");
         ASSERT_OK(cop_store_cell_insert(s, &row, &err), &err);
         snprintf(row.status, sizeof(row.status), "ok");
-        snprintf(row.parent_id, sizeof(row.parent_id), "%s", parent);
         row.generation = generation;
+        row.started_at = generation ? 5 : 0;
         ASSERT_OK(cop_store_cell_start(s, &row, &err), &err);
+        row.ended_at = ended ? 6 : 0;
+        ASSERT_OK(cop_store_cell_end(s, &row, NULL, &err), &err);
+        return row.seq;
 }
 
-static void assert_chain(struct cop_store *s, const char *last, uint64_t generation, unsigned limit, const char *want)
+static void assert_made(struct cop_store *s, int64_t after, int64_t upto, uint64_t generation, unsigned limit,
+                        const char *want)
 {
+        const struct cop_cell_range range = {.sandbox_id = "sb_a",
+                                             .context_id = "default",
+                                             .after = after,
+                                             .upto = upto,
+                                             .generation = generation,
+                                             .limit = limit};
         _cleanup_(cop_cell_rows_freep) struct cop_cell_row **rows = NULL;
         struct cop_error err;
         char have[200] = "";
 
-        ASSERT_OK(cop_store_cell_chain(s, last, generation, limit, &rows, &err), &err);
+        ASSERT_OK(cop_store_cell_made(s, &range, &rows, &err), &err);
         for (struct cop_cell_row **row = rows; *row; row++)
                 snprintf(have + strlen(have), sizeof(have) - strlen(have), "%s ", (*row)->id);
         ASSERT_STR(have, want);
 }
 
-TEST(the_chain_of_a_memory_ends_where_the_generation_changes)
+static uint64_t count_of(struct cop_store *s, const char *sandbox_id, int64_t after, int64_t upto)
+{
+        const struct cop_cell_range range = {.sandbox_id = sandbox_id, .after = after, .upto = upto};
+        struct cop_error err;
+        uint64_t n = 0;
+
+        ASSERT_OK(cop_store_cell_count(s, &range, &n, &err), &err);
+        return n;
+}
+
+TEST(ranges_of_cells_are_counted_and_made_again)
 {
         struct cop_store *s = open_store();
         _cleanup_(cop_cell_rows_freep) struct cop_cell_row **rows = NULL;
         struct cop_error err;
 
         add_sandbox(s, "sb_a", NULL, 0);
-        link_cell(s, "c1", "", 1, NULL);
-        link_cell(s, "c2", "c1", 1, NULL);
-        link_cell(s, "undone", "c2", 1, NULL);
-        link_cell(s, "c3", "c2", 1, NULL);
-        link_cell(s, "r1", "c3", 2, "c1");
-        link_cell(s, "d1", "r1", 2, NULL);
-        assert_chain(s, "c3", 1, 100, "c1 c2 c3 ");
-        assert_chain(s, "undone", 1, 100, "c1 c2 undone ");
-        assert_chain(s, "d1", 2, 100, "r1 d1 ");
-        assert_chain(s, "d1", 1, 100, "");
-        assert_chain(s, "c3", 1, 2, "c2 c3 ");
-        assert_chain(s, "none", 1, 100, "");
-        ASSERT_EQ(cop_store_cell_exists(s, "c1", &err), 1);
-        ASSERT_EQ(cop_store_cell_exists(s, "none", &err), 0);
-        ASSERT_OK(cop_store_cell_chain(s, "d1", 2, 100, &rows, &err), &err);
+        int64_t c1 = add_ran(s, "c1", 1, NULL, true), c2 = add_ran(s, "c2", 1, NULL, true);
+        int64_t waiting = add_ran(s, "waiting", 0, NULL, false), c3 = add_ran(s, "c3", 1, NULL, true);
+        int64_t r1 = add_ran(s, "r1", 2, "c1", true), d1 = add_ran(s, "d1", 2, NULL, false);
+        assert_made(s, 0, d1, 1, 100, "c1 c2 c3 ");
+        assert_made(s, c1, c3, 1, 100, "c2 c3 ");
+        assert_made(s, 0, waiting, 1, 100, "c1 c2 ");
+        assert_made(s, 0, d1, 1, 2, "c2 c3 ");
+        assert_made(s, 0, d1, 2, 100, "r1 d1 ");
+        assert_made(s, d1, d1, 2, 100, "");
+        ASSERT_EQ(count_of(s, "sb_a", 0, d1), 3); /* no replay, and nothing that has not ended */
+        ASSERT_EQ(count_of(s, "sb_a", c2, r1), 1);
+        ASSERT_EQ(count_of(s, "sb_none", 0, d1), 0);
+        const struct cop_cell_range range = {
+                .sandbox_id = "sb_a", .context_id = "default", .after = c3, .upto = d1, .generation = 2, .limit = 9};
+        ASSERT_OK(cop_store_cell_made(s, &range, &rows, &err), &err);
         ASSERT_STR(rows[0]->replay_of, "c1");
         ASSERT_EQ(rows[0]->pure, 1);
-        ASSERT_STR(rows[0]->parent_id, "c3");
+        ASSERT_STR(rows[0]->options, "{}");
         const struct cop_cell_filter originals = {.sandbox_id = "sb_a", .originals = true, .limit = 2};
         rows = cop_cell_rows_free(rows);
         ASSERT_OK(cop_store_cell_list(s, &originals, &rows, &err), &err);
@@ -352,7 +373,6 @@ TEST(contexts_belong_to_a_sandbox)
         ASSERT_OK(cop_store_context_update(s, &c, &err), &err);
         snprintf(c.state, sizeof(c.state), "busy");
         c.execution_count = 12;
-        snprintf(c.last_cell, sizeof(c.last_cell), "cell_1");
         c.kernel_pid = 78; /* not what touch writes */
         ASSERT_OK(cop_store_context_touch(s, &c, &err), &err);
         ASSERT_OK(cop_store_context_list(s, "sb_a", &rows, &err), &err);
@@ -361,7 +381,6 @@ TEST(contexts_belong_to_a_sandbox)
         ASSERT_STR(rows[0]->kernel_key, "ker_0123456789");
         ASSERT_STR(rows[0]->key, "abcdef");
         ASSERT_EQ(rows[0]->execution_count, 12);
-        ASSERT_STR(rows[0]->last_cell, "cell_1");
         ASSERT_EQ(rows[0]->kernel_pid, 77);
         cop_context_rows_free(rows);
         ASSERT_OK(cop_store_context_delete(s, "sb_a", "default", &err), &err);
