@@ -5,10 +5,13 @@ The image comes from tools/test-image.sh, which keeps it in a cache outside the 
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import shutil
 import subprocess
 import sys
 import tempfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -127,3 +130,23 @@ def shared_sandbox(api):
     sb = api.new()
     yield sb
     sb.remove()
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory):
+    """The smallest wheel there is: made here, since no package index is reachable."""
+    path = tmp_path_factory.mktemp("wheel") / "coppice_probe-1.0-py3-none-any.whl"
+    files = {
+        "coppice_probe.py": "def answer():\n    return 42\n",
+        "coppice_probe-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: coppice-probe\nVersion: 1.0\n",
+        "coppice_probe-1.0.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = ""
+    for name, text in files.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+        record += f"{name},sha256={digest},{len(text)}\n"
+    files["coppice_probe-1.0.dist-info/RECORD"] = record + "coppice_probe-1.0.dist-info/RECORD,,\n"
+    with zipfile.ZipFile(path, "w") as z:
+        for name, text in files.items():
+            z.writestr(name, text)
+    return path

@@ -312,12 +312,12 @@ def test_progress_is_told(new, lose, api):
 def test_the_daemon_dies_in_the_middle(new, lose, states_daemon):
     sb = new()
     sb.ok("x = 1")
-    sb.ok("import time, os; time.sleep(2 if os.path.exists('/workspace/slow') else 0); y = 2")
+    slow = sb.ok("import time, os; time.sleep(2 if os.path.exists('/workspace/slow') else 0); y = 2")
     sb.ok("open('/workspace/slow', 'w').close(); z = 3")
     lose(sb)
     with pytest.raises(Exception):
         def kill():
-            wait_for(lambda: any(c.get("replay_of") and c["status"] == "running" for c in sb.api.get(f"{sb.path}/cells")["cells"]))
+            wait_for(lambda: any(c.get("replay_of") == slow["id"] and c["status"] == "running" for c in sb.api.get(f"{sb.path}/cells")["cells"]))
             states_daemon.kill()
         killer = threading.Thread(target=kill)
         killer.start()
@@ -368,7 +368,7 @@ def test_other_limits_at_resume_keep_the_memory(new, api):
     again = sb.resume(cpus=0.5)
     assert again["limits"]["cpus"] == 0.5, "awake, they are changed all the same"
     sb.suspend()
-    for body in ({"memory": "1K"}, {"cpus": "many"}, {"replay": "some"}, {"wait": True}):
+    for body in ({"memory": "1K"}, {"cpus": "many"}, {"replay": "some"}, {"wait": "yes"}):
         with pytest.raises(ApiError) as caught:
             api.post(f"{sb.path}/resume", body)
         assert caught.value.code == "bad_request", body

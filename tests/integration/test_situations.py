@@ -273,29 +273,3 @@ def test_107_no_secret_of_the_server_is_visible(sandbox):
     assert sandbox.exec("ls /proc | grep -c '^[0-9]'")["exit_code"] == 0
     done = sandbox.exec("sudo cat /proc/1/cmdline | tr '\\0' ' '")
     assert "/sandboxes/" not in done["stdout"] and "/home/" not in done["stdout"]
-
-
-# -- a wheel of our own ------------------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    """The smallest wheel there is: made here, since no package index is reachable."""
-    import base64
-    import zipfile
-
-    path = tmp_path_factory.mktemp("wheel") / "coppice_probe-1.0-py3-none-any.whl"
-    files = {
-        "coppice_probe.py": "def answer():\n    return 42\n",
-        "coppice_probe-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: coppice-probe\nVersion: 1.0\n",
-        "coppice_probe-1.0.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-    }
-    record = ""
-    for name, text in files.items():
-        digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
-        record += f"{name},sha256={digest},{len(text)}\n"
-    files["coppice_probe-1.0.dist-info/RECORD"] = record + "coppice_probe-1.0.dist-info/RECORD,,\n"
-    with zipfile.ZipFile(path, "w") as z:
-        for name, text in files.items():
-            z.writestr(name, text)
-    return path
