@@ -687,6 +687,21 @@ bool cop_commands_event(struct cop_sandbox *sb, struct cop_msg *event)
         return true;
 }
 
+/* It had ended when its sandbox went back to a state in which it runs. */
+static void revive(struct cop_engine *e, struct cop_command_row *row)
+{
+        struct cop_error err;
+
+        snprintf(row->status, sizeof(row->status), "running");
+        row->exit_code = -1;
+        row->signal = 0;
+        row->ended_at = 0;
+        row->summary = (free(row->summary), NULL);
+        row->stdout_bytes = row->stderr_bytes = row->log_bytes = 0;
+        if (cop_store_command_end(e->store, row, &err) < 0)
+                cop_log_warning("command %s was not saved: %s", row->id, err.message);
+}
+
 void cop_commands_adopt(struct cop_sandbox *sb, const struct cop_msg *entry)
 {
         _cleanup_(cop_command_row_freep) struct cop_command_row *row = NULL;
@@ -708,6 +723,8 @@ void cop_commands_adopt(struct cop_sandbox *sb, const struct cop_msg *entry)
                         forget(sb, key);
                 return;
         }
+        if (row->ended_at && !(flags & COP_ENTRY_EXITED))
+                revive(sb->engine, row);
         bool exited = row->ended_at != 0;
         *c = (struct cop_command){.sandbox = sb,
                                   .next = sb->commands,

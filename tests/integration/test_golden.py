@@ -220,8 +220,14 @@ def test_it_goes_with_its_image(daemon, api, golden, image_dir):
     assert fresh.run("where")["error"]["name"] == "NameError"
     sb.suspend()
     assert sb.text("where") == "'first'", "what stands on the old image goes on"
+    sb.snapshot(name="of-the-old-image")
     sb.remove()
     fresh.remove()
+    branch = api.new(**{"from": "of-the-old-image"})
+    assert branch.text("where") == "'first'", "and so does what is saved, as often as wanted"
+    branch.remove()
+    assert other["id"] in [i["id"] for i in api.get("/api/images")["images"]]
+    api.delete("/api/snapshots/of-the-old-image")
     wait_for(lambda: first["node_id"] not in nodes_on_disk(daemon))
     assert other["id"] not in [i["id"] for i in api.get("/api/images")["images"]]
     second = api.post(f"{path}/warm", {"code": "where = 'second'"}, timeout=300)["golden"]

@@ -373,6 +373,26 @@ def test_undo_and_goto_restore_files_and_memory(sb):
     assert sb.text("x") == "2", "a refused goto changes nothing"
 
 
+def test_commands_of_a_state_run_again_with_it(sb, api):
+    """And are known again: one that had been killed meanwhile, one that the way back ended."""
+    status = lambda command: api.get(f"{sb.path}/commands/{command['id']}")["status"]  # noqa: E731
+    sb.ok("x = 1")
+    killed, ended = (sb.exec("while sleep 0.1; do echo tick; done", detach=True) for _ in range(2))
+    node = sb.snapshot()
+    later = sb.exec("sleep 1000", detach=True)
+    api.post(f"{sb.path}/commands/{killed['id']}/kill", {"signal": "KILL"})
+    wait_for(lambda: status(killed) == "killed")
+    sb.ok("x = 2")
+    assert sb.goto(node["id"])["memoryRestored"] is True
+    assert (status(killed), status(ended), status(later)) == ("running", "running", "killed")
+    for command in (killed, ended):
+        before = api.get(f"{sb.path}/commands/{command['id']}")["stdout_bytes"]
+        wait_for(lambda: api.get(f"{sb.path}/commands/{command['id']}")["stdout_bytes"] > before)
+        api.post(f"{sb.path}/commands/{command['id']}/kill", {"signal": "KILL"})
+        wait_for(lambda: status(command) == "killed")
+    assert sb.text("x") == "1"
+
+
 def test_travel_right_after_travel(sb):
     """Nothing has to be awaited in between."""
     sb.ok("x = 1")
