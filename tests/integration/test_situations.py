@@ -66,6 +66,26 @@ def test_057_packages_install_and_import_in_the_next_cell(sandbox, wheel):
     assert done["exit_code"] == 0, done
 
 
+SILENT_INDEX = """
+import socket, time
+s = socket.create_server(("127.0.0.1", 8900))
+while True:
+    kept = s.accept(), globals().get("kept")
+"""
+
+
+@pytest.mark.parametrize("magic", ["%pip", "!pip"])
+def test_058_a_slow_install_is_over_at_the_limit(sandbox, magic):
+    """An index that accepts and never answers: pip would wait for minutes, and try again."""
+    sandbox.exec(["python3", "-c", SILENT_INDEX], detach=True)
+    sandbox.ok("import socket, time\nfor _ in range(600):\n  if not socket.socket().connect_ex(('127.0.0.1', 8900)): break"
+               "\n  time.sleep(0.1)")
+    cell = sandbox.run(f"{magic} install --index-url http://127.0.0.1:8900/simple nosuchpackage", timeout=5)
+    assert cell["status"] == "timeout", cell
+    assert sandbox.exec("pgrep -f '[p]ip install'")["exit_code"] == 1
+    assert sandbox.text("1 + 1") == "2"
+
+
 def test_063_a_restart_holds_although_the_next_cell_fails(sandbox):
     sandbox.ok("old = 1")
     sandbox.api.post(f"{sandbox.path}/contexts/default/restart")
