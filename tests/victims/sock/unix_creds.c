@@ -1,5 +1,6 @@
 /* SO_PASSCRED and queued credentials of a child that has ended and of one that lives on as another user; SO_PEERCRED of a socket
- * pair and of both ends of a connection between processes. */
+ * pair and of both ends of a connection between processes.
+ * victim: owner_again=may not be traced */
 #include <sys/wait.h>
 
 #include "../sock.h"
