@@ -230,7 +230,7 @@ static int add_empty(struct cop_dump *d, const struct img_file *f, struct queue 
                 if (old[i].data.length == 0)
                         p.address = cop_image_put(d->writer, cop_image_at(d->parent, &old[i].address),
                                                   old[i].address.length);
-                else
+                else if (at < q->n)
                         p = q->list[at++];
                 r = queue_add(&both, &p);
         }
