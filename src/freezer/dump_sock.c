@@ -489,8 +489,15 @@ static int link_unix(struct cop_dump *d, const struct unix_table *t, uint32_t in
         if (f->arg[IMG_SOCK_STATE] == IMG_SOCK_LISTENING) {
                 f->arg[IMG_SOCK_BACKLOG] = u->backlog;
                 for (uint32_t i = 0; i < u->icons; i++) {
-                        uint32_t ino = t->icons[u->icon_first + i]; /* 0: closed already */
-                        uint32_t client = ino ? find_socket(d, f, ino) : IMG_NONE;
+                        uint32_t ino = t->icons[u->icon_first + i];
+                        if (ino == 0) { /* what it has sent before cannot be seen */
+                                const struct cop_dump_file *known = known_of(d, index);
+                                return cop_not_freezable(
+                                        d, known ? known->proc : 0, err,
+                                        "listens (fd %d) where a connection waits that its client has closed",
+                                        known ? known->fd : -1);
+                        }
+                        uint32_t client = find_socket(d, f, ino);
                         if (client == IMG_NONE)
                                 continue;
                         struct cop_dump_file *known = known_of(d, client);

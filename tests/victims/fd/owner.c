@@ -3,6 +3,7 @@
  * victim: owner_again=may not be traced */
 #include <fcntl.h>
 #include <stdint.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -46,7 +47,7 @@ int main(void)
                 int other[2];
                 struct f_owner_ex parent = {F_OWNER_PID, getppid()};
                 if (pipe(other) < 0 || setresuid(1, 1, 0) < 0 || fcntl(other[0], F_SETOWN_EX, &parent) < 0 ||
-                    setresuid(0, 0, 0) < 0)
+                    setresuid(0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 1) < 0)
                         _exit(1);
                 io = 0;
                 victim_wait();

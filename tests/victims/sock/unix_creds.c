@@ -1,6 +1,7 @@
 /* SO_PASSCRED and queued credentials of a child that has ended and of one that lives on as another user; SO_PEERCRED of a socket
  * pair and of both ends of a connection between processes.
  * victim: owner_again=may not be traced */
+#include <sys/prctl.h>
 #include <sys/wait.h>
 
 #include "../sock.h"
@@ -21,7 +22,7 @@ static pid_t start_client(const struct sockaddr_un *a, socklen_t n, int datagram
 
         if (pid == 0) {
                 int c = socket(AF_UNIX, SOCK_STREAM, 0);
-                CHECK(setresgid(2, 2, 0) == 0 && setresuid(1, 1, 0) == 0);
+                CHECK(setresgid(2, 2, 0) == 0 && setresuid(1, 1, 0) == 0 && prctl(PR_SET_DUMPABLE, 1) == 0);
                 CHECK(connect(c, (const struct sockaddr *)a, n) == 0);
                 say(datagrams, "other");
                 CHECK(write(done, "x", 1) == 1);
