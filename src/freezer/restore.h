@@ -59,6 +59,9 @@ struct cop_restore {
 
 /* restore_tree.c.  Runs in the helper; clones the first process, which never returns. */
 int cop_restore_start(struct cop_restore *r, struct cop_error *err);
+/* As fork(), for a process that ends and is reaped before its parent does anything else: with a number that is not in the way of
+ * what other stubs make meanwhile. */
+pid_t cop_restore_fork_helper(const struct cop_restore *r);
 /* restore_fd.c: all descriptions, in the first process; the controlling terminal, in a session leader before it forks (it is
  * inherited); then, in each, its own descriptors. */
 int cop_restore_terminal(struct cop_restore *r, const struct img_proc *p, struct cop_error *err);

@@ -498,7 +498,7 @@ static int open_late(struct cop_restore *r, uint32_t index, struct cop_error *er
         if (f->kind == IMG_FILE_PIDFD) {
                 fd = f->arg[0] ? (int)syscall(SYS_pidfd_open, (pid_t)f->arg[0], (int)f->flags & O_NONBLOCK) : -1;
                 if (f->arg[0] == 0) { /* of a process that has ended and been reaped: so is this one */
-                        pid_t pid = fork();
+                        pid_t pid = cop_restore_fork_helper(r);
                         if (pid == 0)
                                 _exit(0);
                         fd = pid < 0 ? -1 : (int)syscall(SYS_pidfd_open, pid, (int)f->flags & O_NONBLOCK);

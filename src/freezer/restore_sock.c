@@ -117,7 +117,7 @@ static int bind_unix(struct cop_restore *r, const struct img_file *f, int fd, co
                         (void)!chdir(cop_restore_string(r, &p->cwd));
                 return connect(fd, cop_socket_address(r, to), to->length) < 0 ? -errno : 0;
         }
-        pid_t pid = fork();
+        pid_t pid = cop_restore_fork_helper(r);
         if (pid == 0) {
                 (void)!chdir(cop_restore_string(r, &p->cwd));
                 if (chroot(root) < 0)

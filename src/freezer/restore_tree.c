@@ -87,6 +87,49 @@ static pid_t clone_pid(pid_t pid, uint64_t flags, int exit_signal, int cgroup_fd
         return (pid_t)syscall(SYS_clone3, &args, sizeof(args));
 }
 
+static int compare_pid(const void *a, const void *b)
+{
+        pid_t x = *(const pid_t *)a, y = *(const pid_t *)b;
+
+        return (x > y) - (x < y);
+}
+
+/* A number that no process, thread, group or session of the tree has, another one in each process. */
+static pid_t spare_pid(const struct cop_restore *r)
+{
+        size_t n = 0, max = 3UL * r->image->count[IMG_PROCS] + r->image->count[IMG_THREADS];
+        _cleanup_free_ pid_t *used = malloc(max * sizeof(*used));
+        pid_t pid = 2;
+
+        if (!used)
+                return -ENOMEM;
+        for (uint32_t i = 0; i < r->image->count[IMG_PROCS]; i++) {
+                const struct img_proc *p = RESTORE_PROC(r, i);
+                used[n++] = p->pid;
+                used[n++] = p->pgid;
+                used[n++] = p->sid;
+        }
+        for (uint32_t i = 0; i < r->image->count[IMG_THREADS]; i++)
+                used[n++] = RESTORE_THREAD(r, i)->tid;
+        qsort(used, n, sizeof(*used), compare_pid);
+        for (size_t i = 0, left = r->self;; pid++) {
+                while (i < n && used[i] < pid)
+                        i++;
+                if ((i == n || used[i] != pid) && left-- == 0)
+                        return pid;
+        }
+}
+
+pid_t cop_restore_fork_helper(const struct cop_restore *r)
+{
+        pid_t pid = spare_pid(r);
+
+        if (pid > 0)
+                return clone_pid(pid, 0, 0, -1);
+        errno = -pid;
+        return -1;
+}
+
 static int fork_child(struct cop_restore *r, uint32_t index, pid_t sid, struct cop_error *err)
 {
         const struct img_proc *p = RESTORE_PROC(r, index);
@@ -138,7 +181,7 @@ static bool is_orphan_of(const struct cop_restore *r, uint32_t index, uint32_t s
  * holds the dead leader's pid meanwhile (stand_in) and makes the session. */
 static int fork_orphans_of(struct cop_restore *r, uint32_t self, pid_t sid, bool leaderless, struct cop_error *err)
 {
-        pid_t middle = clone_pid(leaderless ? sid : 0, 0, 0, -1);
+        pid_t middle = leaderless ? clone_pid(sid, 0, 0, -1) : cop_restore_fork_helper(r);
         int status;
 
         if (middle == 0) {
