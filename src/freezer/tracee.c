@@ -95,6 +95,18 @@ static struct cop_task *find_task(struct cop_proc *p, pid_t tid)
         return NULL;
 }
 
+/* As /proc tells it: Z when it has ended and waits for its parent, X when it is gone. */
+static char task_state(const struct cop_proc *p, pid_t tid)
+{
+        struct cop_procfs_stat st;
+        char path[32];
+
+        snprintf(path, sizeof(path), "task/%d", tid);
+        _cleanup_close_ int dir_fd = openat(p->dir_fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        return dir_fd < 0 || cop_procfs_stat(dir_fd, &st, NULL) < 0 ? 'X' : st.state;
+}
+
+/* 1: one pass more is needed, since it is stopped, or has ended and may have left children to another. */
 static int seize(struct cop_tree *tree, struct cop_proc *p, pid_t tid, struct cop_error *err)
 {
         struct cop_task *bigger = reallocarray(p->tasks, p->task_count + 1, sizeof(*bigger));
@@ -107,12 +119,13 @@ static int seize(struct cop_tree *tree, struct cop_proc *p, pid_t tid, struct co
         p->tasks[p->task_count] = (struct cop_task){.tid = tid};
         int retries = 300;
         while (ptrace(PTRACE_SEIZE, tid, 0, 0) < 0) {
-                if (errno == ESRCH)
-                        return 0; /* gone meanwhile; the next pass tells */
                 int saved = errno;
-                if (tid == p->pid && cop_procfs_stat(p->dir_fd, &st, NULL) == 0 && st.state == 'Z') {
-                        p->zombie = true;
-                        return 0;
+                char state = saved == ESRCH ? 'X' : task_state(p, tid);
+                if (state == 'X')
+                        return 1;
+                if (state == 'Z') { /* of a thread: a debugger keeps it */
+                        p->zombie = p->zombie || tid == p->pid;
+                        return tid == p->pid;
                 }
                 bool traced = cop_procfs_status(p->dir_fd, &status, NULL) == 0 && status.tracer > 0;
                 /* A memory watch (watch.h) holds a thread for less than that. */
@@ -293,17 +306,16 @@ static int scan_pass(struct cop_tree *tree, struct cop_error *err)
         return found;
 }
 
+/* What has ended is a zombie, unless its parent took notice before it was stopped itself. */
 static void drop_ended(struct cop_tree *tree)
 {
         for (size_t i = 1; i < tree->count; i++) {
                 struct cop_proc *p = &tree->procs[i];
-                if (p->task_count > 0 || p->zombie)
+                if (p->task_count > 0)
                         continue;
-                struct cop_procfs_stat st;
-                if (cop_procfs_stat(p->dir_fd, &st, NULL) == 0 && st.state == 'Z') {
-                        p->zombie = true;
+                p->zombie = task_state(p, p->pid) == 'Z';
+                if (p->zombie)
                         continue;
-                }
                 cop_close(p->dir_fd);
                 cop_close(p->pidfd);
                 free(p->tasks);
@@ -363,9 +375,10 @@ static int stop_once(pid_t root, usec_t deadline, struct cop_tree *ret, struct c
                 r = cop_error_errno(err, ENOMEM, "stopping");
                 goto fail;
         }
-        tree.pidns_fd = openat(tree.procs[0].dir_fd, "ns/pid", O_RDONLY | O_CLOEXEC);
-        if (tree.procs[0].dir_fd < 0 || tree.pidns_fd < 0) {
-                r = cop_error_errno(err, errno, "opening process %d", root);
+        if (tree.procs[0].dir_fd >= 0)
+                tree.pidns_fd = openat(tree.procs[0].dir_fd, "ns/pid", O_RDONLY | O_CLOEXEC);
+        if (tree.pidns_fd < 0) {
+                r = cop_error_errno(err, tree.procs[0].dir_fd < 0 ? ESRCH : errno, "opening process %d", root);
                 goto fail;
         }
         do {
