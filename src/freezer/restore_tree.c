@@ -487,7 +487,7 @@ __attribute__((noreturn)) static void first_process(struct cop_restore *r)
 static int write_time_offsets(struct cop_restore *r, struct cop_error *err)
 {
         const struct img_tree *t = IMG_RECORD(r->image, IMG_TREE, img_tree, 0);
-        struct timespec mono, boot;
+        struct timespec mono, boot, tick = {0};
         char text[128];
         _cleanup_close_ int fd = -EBADF;
 
@@ -497,8 +497,10 @@ static int write_time_offsets(struct cop_restore *r, struct cop_error *err)
          * the values the helper sees are the base. */
         clock_gettime(CLOCK_MONOTONIC, &mono);
         clock_gettime(CLOCK_BOOTTIME, &boot);
-        int64_t dm = (int64_t)t->monotonic_ns - (mono.tv_sec * 1000000000LL + mono.tv_nsec);
-        int64_t db = (int64_t)t->boottime_ns - (boot.tv_sec * 1000000000LL + boot.tv_nsec);
+        /* The coarse clock is up to a tick behind, and must not go back either. */
+        clock_getres(CLOCK_MONOTONIC_COARSE, &tick);
+        int64_t dm = (int64_t)t->monotonic_ns - (mono.tv_sec * 1000000000LL + mono.tv_nsec) + tick.tv_nsec;
+        int64_t db = (int64_t)t->boottime_ns - (boot.tv_sec * 1000000000LL + boot.tv_nsec) + tick.tv_nsec;
         int64_t ms = dm / 1000000000, mn = dm % 1000000000, bs = db / 1000000000, bn = db % 1000000000;
         if (mn < 0) {
                 mn += 1000000000;
