@@ -57,7 +57,7 @@ enum {
         OP_SIGACTION = OP_ITIMER + 3,
         OP_COUNT = OP_SIGACTION + 64,
 };
-_Static_assert(OP_COUNT < COP_SLOT_OPS, "the slot has too few operations");
+_Static_assert(OP_COUNT + 2 <= COP_SLOT_OPS, "the slot has too few operations");
 
 #define AT(field) cop_batch_data(p, t, offsetof(struct answers, field))
 
@@ -132,6 +132,7 @@ int cop_dump_check_filters(struct cop_dump *d, struct cop_error *err)
                         int r = cop_procfs_status(dir_fd, &status, err);
                         if (r < 0)
                                 return r;
+                        p->trap_ignored = cop_procfs_ignores(&status, SIGTRAP);
                         if (status.seccomp == SECCOMP_MODE_FILTER &&
                             (status.filters != 1 || !d->parent || !only_watched(p, &p->tasks[k])))
                                 return cop_not_freezable(d, i, err, "has a seccomp filter, which only root may read");
@@ -324,7 +325,9 @@ static int dump_process(struct cop_dump *d, struct cop_proc *p, struct img_proc 
 
 /* ---- POSIX timers ---- */
 
-#define TIMERS_MAX 48
+#define TIMERS_MAX 47
+
+_Static_assert(2 * TIMERS_MAX + 2 <= COP_SLOT_OPS, "the slot has too few operations");
 
 static size_t parse_timers(struct cop_dump *d, const char *text, struct img_timer *list)
 {
@@ -360,7 +363,7 @@ static int dump_timers(struct cop_dump *d, uint32_t index, struct img_proc *ip, 
         struct cop_proc *p = &d->tree.procs[index];
         struct cop_task *t = &p->tasks[0];
         struct img_timer list[TIMERS_MAX];
-        struct cop_op ops[2 * TIMERS_MAX + 1];
+        struct cop_op ops[2 * TIMERS_MAX + 2];
         int64_t values[TIMERS_MAX][4];
         _cleanup_free_ char *text = NULL;
 
@@ -470,6 +473,7 @@ int cop_dump_procs(struct cop_dump *d, struct cop_error *err)
                 ip.sid = status.ns_sid;
                 ip.umask = status.umask;
                 ip.exit_signal = stat.exit_signal;
+                p->trap_ignored = cop_procfs_ignores(&status, SIGTRAP);
                 if (p->zombie) {
                         ip.state = IMG_ZOMBIE;
                         ip.exit_status = stat.exit_code;

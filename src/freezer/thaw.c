@@ -286,6 +286,15 @@ static int hide(struct cop_proc *p, struct cop_task *task, struct cop_error *err
                                      : r;
 }
 
+static bool ignores_trap(const struct cop_image *image, const struct img_proc *p)
+{
+        const struct {
+                uint64_t handler, flags, restorer, mask;
+        } *actions = cop_image_at(image, &p->sigactions);
+
+        return actions[SIGTRAP - 1].handler == (uint64_t)(uintptr_t)SIG_IGN;
+}
+
 static int unmap_region(struct thaw *t, const struct thaw_thread *th, struct cop_error *err)
 {
         const struct img_proc *ip = IMG_RECORD(t->image, IMG_PROCS, img_proc, th->proc);
@@ -296,6 +305,7 @@ static int unmap_region(struct thaw *t, const struct thaw_thread *th, struct cop
         int64_t result;
         int r;
 
+        p.trap_ignored = ignores_trap(t->image, ip);
         if (ptrace(PTRACE_GETREGS, th->tid, 0, &task.regs) < 0)
                 return cop_error_errno(err, errno, "reading registers");
         if (place->watch_result) {

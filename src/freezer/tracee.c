@@ -488,9 +488,9 @@ static int resume_and_trap(struct cop_task *t, int request, struct cop_error *er
         }
 }
 
-static int block_signals(struct cop_task *t, struct cop_error *err)
+static int block_signals(struct cop_task *t, bool trap_too, struct cop_error *err)
 {
-        uint64_t mask = ~(1ULL << (SIGTRAP - 1));
+        uint64_t mask = trap_too ? ~0ULL : ~(1ULL << (SIGTRAP - 1));
 
         if (ptrace((enum __ptrace_request)PTRACE_SETSIGMASK, t->tid, 8, &mask) < 0)
                 return cop_error_errno(err, errno, "blocking signals of thread %d", t->tid);
@@ -501,7 +501,7 @@ int cop_remote_syscall(struct cop_proc *p, struct cop_task *t, long nr, const ui
                        struct cop_error *err)
 {
         struct user_regs_struct regs = t->regs;
-        int r = block_signals(t, err);
+        int r = block_signals(t, p->trap_ignored, err);
 
         if (r < 0)
                 return r;
@@ -517,7 +517,9 @@ int cop_remote_syscall(struct cop_proc *p, struct cop_task *t, long nr, const ui
         regs.eflags &= ~0x100ULL;
         if (ptrace(PTRACE_SETREGS, t->tid, 0, &regs) < 0)
                 return cop_error_errno(err, errno, "setting the registers of thread %d", t->tid);
-        r = resume_and_trap(t, PTRACE_SINGLESTEP, err);
+        r = resume_and_trap(t, p->trap_ignored ? PTRACE_SYSCALL : PTRACE_SINGLESTEP, err);
+        if (r == 0 && p->trap_ignored)
+                r = resume_and_trap(t, PTRACE_SYSCALL, err); /* the entry before, now the exit */
         if (r < 0)
                 return r;
         if (ptrace(PTRACE_GETREGS, t->tid, 0, &regs) < 0)
@@ -553,15 +555,18 @@ int cop_batch_start(struct cop_proc *p, struct cop_task *t, struct cop_op *ops, 
         struct user_regs_struct regs = t->regs;
         int r = 0;
 
-        if (n + 1 > COP_SLOT_OPS || data_size > COP_SLOT_SIZE - COP_SLOT_DATA)
+        if (n + 2 > COP_SLOT_OPS || data_size > COP_SLOT_SIZE - COP_SLOT_DATA)
                 return cop_error_set(err, EINVAL, COP_ERR_internal, "a batch is too long");
-        ops[n] = (struct cop_op){.flags = COP_OP_STOP};
-        r = cop_mem_write(p, p->remote + t->slot, ops, (n + 1) * sizeof(*ops));
+        size_t end = n;
+        if (p->trap_ignored)
+                ops[end++] = cop_op(SYS_tgkill, 0, (uint64_t)p->nspid, (uint64_t)t->nstid, SIGTRAP, 0, 0, 0);
+        ops[end++] = (struct cop_op){.flags = COP_OP_STOP};
+        r = cop_mem_write(p, p->remote + t->slot, ops, end * sizeof(*ops));
         if (r == 0 && data)
                 r = cop_mem_write(p, cop_batch_data(p, t, 0), data, data_size);
         if (r < 0)
                 return cop_error_errno(err, -r, "placing a batch in thread %d", t->tid);
-        r = block_signals(t, err);
+        r = block_signals(t, false, err);
         if (r < 0)
                 return r;
         regs.rip = p->remote;

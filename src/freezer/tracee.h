@@ -7,7 +7,8 @@
  *
  * A batch needs memory in the target: one mapping is made by single-stepping a system call instruction of the vdso, and
  * is unmapped the same way.  All signals but SIGTRAP are blocked meanwhile (SIGTRAP: a blocked int3 would make the kernel
- * reset the handler).
+ * reset the handler).  An ignored SIGTRAP would be reset by any trap: where it is ignored, system calls are stopped at their
+ * entry and exit instead, and a batch ends by sending the signal to itself.
  *
  * Kernel: >= 6.11 (NS_GET_PID_IN_PIDNS).  Calls: ptrace, wait4, pidfd_open, process_vm_*, /proc/PID/mem, ioctl(nsfs).
  */
@@ -45,6 +46,7 @@ struct cop_proc {
         struct cop_task *tasks; /* owned; [0] is the leader */
         size_t task_count;
         uint64_t syscall_insn; /* a syscall instruction in the target's vdso */
+        bool trap_ignored;     /* SIGTRAP is: said by the caller before code is run */
         uint64_t remote;       /* the batch region, 0 when none */
         size_t remote_size;
         char comm[64];
@@ -81,7 +83,7 @@ static inline uint64_t cop_batch_data(const struct cop_proc *p, const struct cop
 {
         return p->remote + t->slot + COP_SLOT_DATA + offset;
 }
-/* Starts n ops (a STOP is added) in the task; data (may be NULL) is placed first.  Then wait, which reads the ops back
+/* Starts n ops (there must be room for two more) in the task; data (may be NULL) is placed first.  Then wait, which reads the ops back
  * with their results and the data. */
 int cop_batch_start(struct cop_proc *p, struct cop_task *t, struct cop_op *ops, size_t n, const void *data,
                     size_t data_size, struct cop_error *err);

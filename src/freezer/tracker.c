@@ -3,6 +3,7 @@
 #include <elf.h>
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -140,8 +141,11 @@ static int open_uffd(struct cop_proc *p)
         uint64_t arg[6] = {O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY};
         struct uffdio_api api = {.api = UFFD_API, .features = UFFD_FEATURE_WP_ASYNC | UFFD_FEATURE_WP_UNPOPULATED};
         uint64_t vdso = p->syscall_insn ? 0 : cop_procfs_vdso(p->dir_fd);
+        struct cop_procfs_status status;
         int64_t fd, result;
 
+        if (cop_procfs_status(p->dir_fd, &status, NULL) == 0)
+                p->trap_ignored = cop_procfs_ignores(&status, SIGTRAP);
         if (vdso)
                 p->syscall_insn = vdso + cop_vdso_syscall();
         if (!p->syscall_insn || cop_remote_syscall(p, &p->tasks[0], SYS_userfaultfd, arg, &fd, NULL) < 0 || fd < 0)

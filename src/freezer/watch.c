@@ -223,18 +223,30 @@ struct patient {
         struct cop_task task;
 };
 
-static int seize_thread(struct patient *p, pid_t tid)
+/* What running calls in it needs to know. */
+static int look_at_process(struct cop_proc *p)
 {
-        int status;
+        struct cop_procfs_status status;
         char path[64];
 
-        *p = (struct patient){.proc = {.pid = tid, .mem_fd = -EBADF}, .task = {.tid = tid}};
-        snprintf(path, sizeof(path), "/proc/%d", tid);
+        snprintf(path, sizeof(path), "/proc/%d", p->pid);
         _cleanup_close_ int dir_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         uint64_t vdso = dir_fd < 0 ? 0 : cop_procfs_vdso(dir_fd);
-        if (!vdso)
+        if (!vdso || cop_procfs_status(dir_fd, &status, NULL) < 0)
                 return -ENOEXEC;
-        p->proc.syscall_insn = vdso + cop_vdso_syscall();
+        p->syscall_insn = vdso + cop_vdso_syscall();
+        p->trap_ignored = cop_procfs_ignores(&status, SIGTRAP);
+        return 0;
+}
+
+static int seize_thread(struct patient *p, pid_t tid)
+{
+        int status, r;
+
+        *p = (struct patient){.proc = {.pid = tid, .mem_fd = -EBADF}, .task = {.tid = tid}};
+        r = look_at_process(&p->proc);
+        if (r < 0)
+                return r;
         if (ptrace(PTRACE_SEIZE, tid, 0, 0) < 0)
                 return -errno;
         if (ptrace(PTRACE_INTERRUPT, tid, 0, 0) < 0 || cop_wait_task(tid, &status) < 0 || !WIFSTOPPED(status))
