@@ -393,18 +393,23 @@ static int dump_timers(struct cop_dump *d, uint32_t index, struct img_proc *ip, 
         return r;
 }
 
-static uint64_t find_vdso(const struct cop_vmas *vs)
+static const struct cop_vma *find_vdso(const struct cop_vmas *vs)
 {
         for (size_t i = vs->count; i-- > 0;)
                 if (vs->list[i].vdso)
-                        return vs->list[i].start;
-        return 0;
+                        return &vs->list[i];
+        return NULL;
 }
 
-static int start_batches(struct cop_proc *p, uint64_t vdso, struct cop_op (*ops)[COP_SLOT_OPS], struct cop_error *err)
+static int start_batches(struct cop_proc *p, const struct cop_vma *vdso, struct cop_op (*ops)[COP_SLOT_OPS],
+                         struct cop_error *err)
 {
-        int r = cop_batch_begin(p, vdso, err);
+        int r = 0;
 
+        for (size_t k = 0; r == 0 && vdso && k < p->task_count; k++)
+                r = cop_leave_vdso(p, &p->tasks[k], vdso->start, vdso->end, err);
+        if (r == 0)
+                r = cop_batch_begin(p, vdso ? vdso->start : 0, err);
         size_t started = 0;
         for (size_t k = 0; r == 0 && k < p->task_count; k++) {
                 size_t n = fill_ops(p, &p->tasks[k], ops[k], k == 0);

@@ -38,15 +38,11 @@ static uint64_t clock_ns(clockid_t clock)
 }
 
 /* The tree's clocks are ours plus the offsets of its time namespace. */
-static void dump_clocks(struct cop_dump *d, struct img_tree *t)
+static void read_clock_offsets(struct cop_dump *d)
 {
         _cleanup_free_ char *text = NULL;
         const char *names[] = {"monotonic", "boottime"};
-        uint64_t *values[] = {&t->monotonic_ns, &t->boottime_ns};
 
-        t->monotonic_ns = clock_ns(CLOCK_MONOTONIC);
-        t->boottime_ns = clock_ns(CLOCK_BOOTTIME);
-        t->realtime_ns = clock_ns(CLOCK_REALTIME);
         if (cop_read_file(d->tree.procs[0].dir_fd, "timens_offsets", 4096, &text, NULL, NULL) < 0)
                 return;
         for (int i = 0; i < 2; i++) {
@@ -54,8 +50,19 @@ static void dump_clocks(struct cop_dump *d, struct img_tree *t)
                 const char *line = strstr(text, names[i]);
                 if (line && sscanf(line + strlen(names[i]), "%lld %lld", &s, &ns) == 2)
                         d->clock_offset[i] = s * 1000000000LL + ns;
-                *values[i] += (uint64_t)d->clock_offset[i];
         }
+}
+
+/* After the last instruction that the tree runs (cop_leave_vdso): it must not have read a later time. */
+static void dump_clocks(struct cop_dump *d)
+{
+        struct img_tree *t = cop_image_record(d->writer, IMG_TREE, 0);
+
+        if (!t)
+                return;
+        t->monotonic_ns = clock_ns(CLOCK_MONOTONIC) + (uint64_t)d->clock_offset[0];
+        t->boottime_ns = clock_ns(CLOCK_BOOTTIME) + (uint64_t)d->clock_offset[1];
+        t->realtime_ns = clock_ns(CLOCK_REALTIME);
 }
 
 int cop_dump_enter(const struct cop_dump *d, const char *name, int type, struct cop_visit *ret, struct cop_error *err)
@@ -139,7 +146,7 @@ static int dump_tree(struct cop_dump *d, struct cop_error *err)
 {
         struct img_tree t = {0};
 
-        dump_clocks(d, &t);
+        read_clock_offsets(d);
         int r = cop_read_file(d->tree.procs[0].dir_fd, "uid_map", 65536, &d->id_maps[0], NULL, err);
         if (r == 0)
                 r = cop_read_file(d->tree.procs[0].dir_fd, "gid_map", 65536, &d->id_maps[1], NULL, err);
@@ -244,6 +251,7 @@ static int run_stages(struct cop_dump *d, struct cop_freeze_result *res, struct 
         STAGE(res, 2, last);
         if (r == 0)
                 r = cop_dump_procs(d, err);
+        dump_clocks(d);
         STAGE(res, 3, last);
         if (r == 0)
                 r = cop_dump_sysv(d, err);

@@ -28,6 +28,7 @@
 #define SUSPEND_SECCOMP (1 << 21) /* PTRACE_O_SUSPEND_SECCOMP */
 #define STOP_TIMEOUT (10 * USEC_PER_SEC)
 #define TASKS_MAX 32768
+#define VDSO_STEPS 1000 /* reading a clock takes some hundred */
 
 pid_t cop_pid_inside(int pidns_fd, pid_t pid)
 {
@@ -425,8 +426,7 @@ static int read_task(struct cop_task *t, struct cop_error *err)
         static size_t guess = 4096;
         struct iovec iov;
 
-        if (ptrace(PTRACE_GETREGS, t->tid, 0, &t->regs) < 0 ||
-            ptrace((enum __ptrace_request)PTRACE_GETSIGMASK, t->tid, 8, &t->sigmask) < 0)
+        if (ptrace(PTRACE_GETREGS, t->tid, 0, &t->regs) < 0)
                 return cop_error_errno(err, errno, "reading the registers of thread %d", t->tid);
         for (;;) {
                 char *bigger = realloc(t->xstate, guess);
@@ -448,7 +448,10 @@ int cop_tree_read_registers(struct cop_tree *tree, struct cop_error *err)
 {
         for (size_t i = 0; i < tree->count; i++)
                 for (size_t k = 0; k < tree->procs[i].task_count; k++) {
-                        int r = read_task(&tree->procs[i].tasks[k], err);
+                        struct cop_task *t = &tree->procs[i].tasks[k];
+                        if (ptrace((enum __ptrace_request)PTRACE_GETSIGMASK, t->tid, 8, &t->sigmask) < 0)
+                                return cop_error_errno(err, errno, "reading the signal mask of thread %d", t->tid);
+                        int r = read_task(t, err);
                         if (r < 0)
                                 return r;
                 }
@@ -526,6 +529,23 @@ int cop_remote_syscall(struct cop_proc *p, struct cop_task *t, long nr, const ui
                 return cop_error_errno(err, errno, "reading the registers of thread %d", t->tid);
         *ret_result = (int64_t)regs.rax;
         return 0;
+}
+
+int cop_leave_vdso(const struct cop_proc *p, struct cop_task *t, uint64_t start, uint64_t end, struct cop_error *err)
+{
+        int64_t result = (int64_t)t->regs.rax;
+        bool call = (int64_t)t->regs.orig_rax >= 0 && result < 0 && result >= -4095; /* perhaps to be started again */
+        int r = 0;
+
+        if (t->regs.rip < start || t->regs.rip >= end || call || p->trap_ignored)
+                return 0;
+        r = block_signals(t, false, err);
+        for (int i = 0; r == 0 && i < VDSO_STEPS && t->regs.rip >= start && t->regs.rip < end; i++) {
+                r = resume_and_trap(t, PTRACE_SINGLESTEP, err);
+                if (r == 0 && ptrace(PTRACE_GETREGS, t->tid, 0, &t->regs) < 0)
+                        r = cop_error_errno(err, errno, "reading the registers of thread %d", t->tid);
+        }
+        return r == 0 ? read_task(t, err) : r;
 }
 
 int cop_batch_begin(struct cop_proc *p, uint64_t vdso, struct cop_error *err)
