@@ -12,6 +12,7 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -424,6 +425,25 @@ static int start_batches(struct cop_proc *p, const struct cop_vma *vdso, struct 
         return r;
 }
 
+/* Asks the parent whether a stop is left to be waited for. */
+static int dump_stop(struct cop_dump *d, uint32_t index, struct img_proc *ip, struct cop_error *err)
+{
+        const struct cop_proc *p = &d->tree.procs[index];
+        struct cop_op ops[3];
+        siginfo_t info = {0};
+
+        if (ip->state != IMG_STOPPED || p->parent == IMG_NONE)
+                return 0;
+        struct cop_proc *parent = &d->tree.procs[p->parent];
+        ops[0] = cop_op(SYS_waitid, 0, P_PID, (uint64_t)p->nspid, cop_batch_data(parent, &parent->tasks[0], 0),
+                        WSTOPPED | WNOHANG | WNOWAIT | __WALL, 0, 0);
+        int r = cop_batch_start(parent, &parent->tasks[0], ops, 1, &info, sizeof(info), err);
+        if (r == 0)
+                r = cop_batch_wait(parent, &parent->tasks[0], ops, 1, &info, sizeof(info), err);
+        ip->stop_reported = r == 0 && ops[0].result == 0 && info.si_pid == 0;
+        return r;
+}
+
 static int dump_live(struct cop_dump *d, uint32_t index, struct img_proc *ip, const struct cop_procfs_stat *stat,
                      struct cop_error *err)
 {
@@ -454,7 +474,7 @@ static int dump_live(struct cop_dump *d, uint32_t index, struct img_proc *ip, co
                 ip->signals = shared.length;
                 r = dump_timers(d, index, ip, err);
         }
-        return r;
+        return r == 0 ? dump_stop(d, index, ip, err) : r;
 }
 
 int cop_dump_procs(struct cop_dump *d, struct cop_error *err)

@@ -137,8 +137,8 @@ struct img_proc {
         uint32_t
                 tty; /* file index of the controlling terminal's master, or of itself when external (session leaders) */
         uint32_t tty_pgrp;
-        uint32_t mce_kill; /* PR_MCE_KILL_GET */
-        uint32_t reserved;
+        uint32_t mce_kill;      /* PR_MCE_KILL_GET */
+        uint32_t stop_reported; /* stopped ones: their parent has waited for the stop */
 };
 
 /* What a thread was doing, told from orig_rax and rax; see interrupted.c. */

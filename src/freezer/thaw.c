@@ -250,6 +250,15 @@ static int seize_all(struct thaw *t, struct cop_error *err)
         return 0;
 }
 
+static uint64_t action_of(const struct cop_image *image, const struct img_proc *p, int sig)
+{
+        const struct {
+                uint64_t handler, flags, restorer, mask;
+        } *actions = cop_image_at(image, &p->sigactions);
+
+        return actions[sig - 1].handler;
+}
+
 /* The trampoline's region goes by a system call made from the vdso, the one place that stays. */
 static int take_watch(struct thaw *t, struct cop_proc *p, struct cop_task *task, const struct cop_restore_place *place,
                       struct cop_error *err)
@@ -286,33 +295,36 @@ static int hide(struct cop_proc *p, struct cop_task *task, struct cop_error *err
                                      : r;
 }
 
-static bool ignores_trap(const struct cop_image *image, const struct img_proc *p)
+/* For cop_remote_syscall() in that thread. */
+static int prepare_remote(const struct thaw *t, const struct thaw_thread *th, struct cop_proc *ret_proc,
+                          struct cop_task *ret_task, struct cop_error *err)
 {
-        const struct {
-                uint64_t handler, flags, restorer, mask;
-        } *actions = cop_image_at(image, &p->sigactions);
+        const struct img_proc *ip = IMG_RECORD(t->image, IMG_PROCS, img_proc, th->proc);
 
-        return actions[SIGTRAP - 1].handler == (uint64_t)(uintptr_t)SIG_IGN;
+        *ret_proc = (struct cop_proc){
+                .syscall_insn = ip->vdso_text + t->syscall_offset,
+                .trap_ignored = action_of(t->image, ip, SIGTRAP) == (uint64_t)(uintptr_t)SIG_IGN,
+        };
+        *ret_task = (struct cop_task){.tid = th->tid};
+        if (ptrace(PTRACE_GETREGS, th->tid, 0, &ret_task->regs) < 0)
+                return cop_error_errno(err, errno, "reading registers");
+        return 0;
 }
 
 static int unmap_region(struct thaw *t, const struct thaw_thread *th, struct cop_error *err)
 {
         const struct img_proc *ip = IMG_RECORD(t->image, IMG_PROCS, img_proc, th->proc);
         const struct cop_restore_place *place = &t->restore.shared->place[th->proc];
-        struct cop_task task = {.tid = th->tid};
         uint64_t arg[6] = {place->region, place->region_size};
-        struct cop_proc p = {.syscall_insn = ip->vdso_text + t->syscall_offset};
+        struct cop_task task;
+        struct cop_proc p;
         int64_t result;
-        int r;
+        int r = prepare_remote(t, th, &p, &task, err);
 
-        p.trap_ignored = ignores_trap(t->image, ip);
-        if (ptrace(PTRACE_GETREGS, th->tid, 0, &task.regs) < 0)
-                return cop_error_errno(err, errno, "reading registers");
-        if (place->watch_result) {
+        if (r == 0 && place->watch_result)
                 r = take_watch(t, &p, &task, place, err);
-                if (r < 0)
-                        return r;
-        }
+        if (r < 0)
+                return r;
         r = cop_remote_syscall(&p, &task, SYS_munmap, arg, &result, err);
         if (r == 0 && result != 0)
                 r = cop_error_errno(err, (int)-result, "unmapping the trampoline");
@@ -335,9 +347,102 @@ static int write_registers(struct thaw *t, const struct thaw_thread *th, struct 
         return 0;
 }
 
+/* ---- stopped processes ---- */
+
+static bool holds_signal(const struct cop_image *image, uint32_t first, uint32_t count, int sig)
+{
+        for (uint32_t i = 0; i < count; i++)
+                if (*(const int32_t *)(const void *)IMG_RECORD(image, IMG_SIGNALS, img_signal, first + i)->info == sig)
+                        return true;
+        return false;
+}
+
+/* Stops the process of n threads, which stand in the trampoline with all signals blocked: so that none is handled before.  Each is
+ * then in the trap of a group stop, which its detaching leaves in effect. */
+static int stop_group(const struct thaw_thread *threads, size_t n, int sig, struct cop_error *err)
+{
+        uint64_t mask = ~(1ULL << (sig - 1));
+        pid_t leader = threads[0].tid;
+        int status = 0;
+
+        /* The leader takes a SIGSTOP, in whose place it is given the signal that is to be told. */
+        if (ptrace((enum __ptrace_request)PTRACE_SETSIGMASK, leader, 8, &mask) < 0 ||
+            syscall(SYS_tgkill, leader, leader, SIGSTOP) < 0 || ptrace(PTRACE_CONT, leader, 0, 0) < 0)
+                return cop_error_errno(err, errno, "stopping process %d", leader);
+        for (size_t i = 0; i < n; i++) {
+                int r = i == 0 ? cop_wait_task(leader, &status) : 0;
+                if (r < 0 || (i == 0 && (!WIFSTOPPED(status) || WSTOPSIG(status) != SIGSTOP)))
+                        return cop_error_set(err, ESRCH, COP_ERR_start_failed, "process %d does not stop (%#x)", leader,
+                                             status);
+                if (ptrace(PTRACE_CONT, threads[i].tid, 0, i == 0 ? sig : 0) < 0 ||
+                    (i == 0 && ptrace(PTRACE_INTERRUPT, leader, 0, 0) < 0))
+                        return cop_error_errno(err, errno, "stopping thread %d", threads[i].tid);
+                r = cop_wait_task(threads[i].tid, &status);
+                if (r < 0 || !WIFSTOPPED(status) || status >> 16 != PTRACE_EVENT_STOP)
+                        return cop_error_set(err, ESRCH, COP_ERR_start_failed, "thread %d does not stop (%#x)",
+                                             threads[i].tid, status);
+                if (WSTOPSIG(status) == SIGTRAP) /* the interrupt: nothing came of the signal */
+                        return -EAGAIN;
+        }
+        return 0;
+}
+
+/* The parent was told of the stop just now: it is not to see more of it than it had to see when it was frozen. */
+static int settle_parent(struct thaw *t, const struct img_proc *child, struct cop_error *err)
+{
+        const struct img_proc *parent = IMG_RECORD(t->image, IMG_PROCS, img_proc, child->parent);
+        const struct cop_restore_place *place = &t->restore.shared->place[child->parent];
+        const struct thaw_thread *th = NULL;
+        struct {
+                uint64_t set, no_time[2];
+        } data = {.set = 1ULL << (SIGCHLD - 1)};
+        uint64_t at = place->region + place->region_size - sizeof(data);
+        uint64_t wait[6] = {P_PID, (uint64_t)child->pid, 0, WSTOPPED | WNOHANG | __WALL};
+        uint64_t take[6] = {at, 0, at + 8, sizeof(data.set)};
+        struct iovec local = {&data, sizeof(data)}, there = {(void *)(uintptr_t)at, sizeof(data)};
+        struct cop_task task;
+        struct cop_proc p;
+        int64_t result;
+
+        for (size_t i = 0; i < t->thread_count && !th; i++)
+                th = t->threads[i].proc == child->parent ? &t->threads[i] : NULL;
+        if (!th)
+                return 0;
+        int r = prepare_remote(t, th, &p, &task, err);
+        if (r == 0 && child->stop_reported)
+                r = cop_remote_syscall(&p, &task, SYS_waitid, wait, &result, err);
+        if (r < 0 || holds_signal(t->image, parent->first_signal, parent->signals, SIGCHLD))
+                return r;
+        if (process_vm_writev(th->tid, &local, 1, &there, 1, 0) != sizeof(data))
+                return cop_error_errno(err, errno, "writing to process %d", parent->pid);
+        return cop_remote_syscall(&p, &task, SYS_rt_sigtimedwait, take, &result, err);
+}
+
+static int stop_again(struct thaw *t, struct cop_error *err)
+{
+        for (size_t i = 0, n; i < t->thread_count; i += n) {
+                const struct img_proc *p = IMG_RECORD(t->image, IMG_PROCS, img_proc, t->threads[i].proc);
+                n = p->threads;
+                if (p->state != IMG_STOPPED)
+                        continue;
+                /* Only with its default action does one of the others stop, and not in a group that is an orphan by now. */
+                bool other = p->stop_signal > 0 && p->stop_signal <= 64 && action_of(t->image, p, p->stop_signal) == 0;
+                int r = stop_group(&t->threads[i], n, other ? p->stop_signal : SIGSTOP, err);
+                if (r == -EAGAIN && other)
+                        r = stop_group(&t->threads[i], n, SIGSTOP, err);
+                if (r == -EAGAIN)
+                        r = cop_error_set(err, EIO, COP_ERR_start_failed, "process %d does not stop", p->pid);
+                if (r == 0 && p->parent != IMG_NONE)
+                        r = settle_parent(t, p, err);
+                if (r < 0)
+                        return r;
+        }
+        return 0;
+}
+
 static int give_registers(struct thaw *t, struct cop_error *err)
 {
-        int r = 0;
+        int r = stop_again(t, err);
 
         for (size_t i = 0; r == 0 && i < t->thread_count; i++)
                 if (i == 0 || t->threads[i].proc != t->threads[i - 1].proc)
@@ -349,14 +454,6 @@ static int give_registers(struct thaw *t, struct cop_error *err)
 
 static void let_go(struct thaw *t)
 {
-        for (uint32_t i = 0; i < t->image->count[IMG_PROCS]; i++) {
-                const struct img_proc *p = IMG_RECORD(t->image, IMG_PROCS, img_proc, i);
-                if (p->state == IMG_STOPPED) {
-                        pid_t pid = cop_pid_outside(t->pidns_fd, p->pid);
-                        if (pid > 0)
-                                kill(pid, p->stop_signal ? p->stop_signal : SIGSTOP);
-                }
-        }
         for (size_t i = t->thread_count; i-- > 0;) {
                 ptrace(PTRACE_DETACH, t->threads[i].tid, 0, 0);
                 t->threads[i].seized = false;

@@ -17,7 +17,8 @@ static void on(int sig, siginfo_t *info, void *u)
 
 int main(void)
 {
-        struct sigaction sa = {.sa_sigaction = on, .sa_flags = SA_SIGINFO | SA_RESTART}, ign = {.sa_handler = SIG_IGN};
+        struct sigaction sa = {.sa_sigaction = on, .sa_flags = SA_SIGINFO | SA_RESTART | SA_NOCLDSTOP},
+                         ign = {.sa_handler = SIG_IGN};
         int st;
 
         pid_t auto_reaper = fork();
