@@ -216,7 +216,6 @@ static int dump_thread(struct cop_dump *d, uint32_t index, struct cop_task *t, s
 {
         struct img_thread it = {.tid = t->nstid, .regs = t->regs, .sigmask = t->sigmask};
         struct cop_proc *p = &d->tree.procs[index];
-        struct __ptrace_rseq_configuration rseq = {0};
         struct cop_procfs_stat stat;
         struct cop_procfs_status status;
         char path[32];
@@ -238,11 +237,9 @@ static int dump_thread(struct cop_dump *d, uint32_t index, struct cop_task *t, s
         it.robust_len = a->robust_len;
         it.pdeath_signal = a->pdeath_signal;
         it.timer_slack = (uint64_t)ops[OP_TIMERSLACK].result;
-        if (ptrace(PTRACE_GET_RSEQ_CONFIGURATION, t->tid, sizeof(rseq), &rseq) > 0) {
-                it.rseq = rseq.rseq_abi_pointer;
-                it.rseq_size = rseq.rseq_abi_size;
-                it.rseq_signature = rseq.signature;
-        }
+        it.rseq = t->rseq;
+        it.rseq_size = t->rseq_size;
+        it.rseq_signature = t->rseq_signature;
         fill_creds(d, &it.creds, a, ops, &status);
         snprintf(it.comm, sizeof(it.comm), "%.15s", stat.comm);
         it.policy = (uint32_t)stat.policy;

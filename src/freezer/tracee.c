@@ -454,6 +454,7 @@ int cop_tree_read_registers(struct cop_tree *tree, struct cop_error *err)
                         int r = read_task(t, err);
                         if (r < 0)
                                 return r;
+                        cop_leave_sequence(&tree->procs[i], t);
                 }
         return 0;
 }

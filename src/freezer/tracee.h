@@ -33,6 +33,8 @@ struct cop_task {
         int stop_signal;
         struct user_regs_struct regs; /* as they were at the stop */
         uint64_t sigmask;
+        uint64_t rseq; /* address of its area, 0: none */
+        uint32_t rseq_size, rseq_signature;
         char *xstate; /* owned */
         size_t xstate_size;
         size_t slot; /* offset of its part of the remote region */
@@ -68,7 +70,7 @@ void cop_tree_kill(struct cop_tree *tree);
 void cop_tree_done(struct cop_tree *tree);
 #define _cleanup_tree_ __attribute__((cleanup(cop_tree_done)))
 
-/* Registers, mask and vector state of all tasks. */
+/* Registers, mask and vector state of all tasks; a restartable sequence is left. */
 int cop_tree_read_registers(struct cop_tree *tree, struct cop_error *err);
 
 /* The slot of a task in the remote region: ops first, then data. */
@@ -111,5 +113,7 @@ pid_t cop_pid_outside(int pidns_fd, pid_t nspid);
 int cop_wait_task(pid_t tid, int *ret_status);
 /* Offset of a system call instruction in the vdso, which is the same in every process of this kernel; 0: none. */
 uint64_t cop_vdso_syscall(void);
+/* rseq.c: aborts the restartable sequence that the task is in, as the kernel would, and fills its rseq fields. */
+void cop_leave_sequence(const struct cop_proc *p, struct cop_task *t);
 /* interrupted.c: makes a system call that the stop interrupted start again; true when registers were changed. */
 bool cop_rewind_interrupted(struct user_regs_struct *regs);
