@@ -286,8 +286,6 @@ static int dump_process(struct cop_dump *d, struct cop_proc *p, struct img_proc 
         char link[4096];
         _cleanup_free_ char *text = NULL;
 
-        ip->state = p->tasks[0].group_stop ? IMG_STOPPED : IMG_RUNNING;
-        ip->stop_signal = p->tasks[0].stop_signal;
         ip->dumpable = (uint32_t)ops[OP_DUMPABLE].result;
         ip->subreaper = (uint32_t)a->subreaper;
         ip->thp_disable = (uint32_t)ops[OP_THP].result;
@@ -422,6 +420,30 @@ static int start_batches(struct cop_proc *p, const struct cop_vma *vdso, struct 
         return r;
 }
 
+static bool holds_signal(const struct cop_dump *d, uint32_t first, uint32_t count, int sig)
+{
+        for (uint32_t i = 0; i < count; i++) {
+                const struct img_signal *s = cop_image_record(d->writer, IMG_SIGNALS, first + i);
+                if (s && *(const int32_t *)(const void *)s->info == sig)
+                        return true;
+        }
+        return false;
+}
+
+/* A stop that was taken in the batch is to come; one that was seen is over when a SIGCONT came after. */
+static enum img_proc_state state_of(const struct cop_dump *d, const struct cop_proc *p, const struct img_proc *ip)
+{
+        bool goes_on = holds_signal(d, ip->first_signal, ip->signals, SIGCONT);
+
+        for (uint32_t k = 0; k < ip->threads; k++) {
+                const struct img_thread *t = cop_image_record(d->writer, IMG_THREADS, ip->first_thread + k);
+                if (p->tasks[k].took_stop)
+                        return IMG_STOPPED;
+                goes_on = goes_on || (t && holds_signal(d, t->first_signal, t->signals, SIGCONT));
+        }
+        return p->tasks[0].group_stop && !goes_on ? IMG_STOPPED : IMG_RUNNING;
+}
+
 /* Asks the parent whether a stop is left to be waited for. */
 static int dump_stop(struct cop_dump *d, uint32_t index, struct img_proc *ip, struct cop_error *err)
 {
@@ -429,15 +451,21 @@ static int dump_stop(struct cop_dump *d, uint32_t index, struct img_proc *ip, st
         struct cop_op ops[3];
         siginfo_t info = {0};
 
+        ip->state = state_of(d, p, ip);
+        ip->stop_signal = p->tasks[0].stop_signal;
         if (ip->state != IMG_STOPPED || p->parent == IMG_NONE)
                 return 0;
+        if (!p->tasks[0].group_stop) {
+                ip->stop_told = IMG_STOP_NEW;
+                return 0;
+        }
         struct cop_proc *parent = &d->tree.procs[p->parent];
         ops[0] = cop_op(SYS_waitid, 0, P_PID, (uint64_t)p->nspid, cop_batch_data(parent, &parent->tasks[0], 0),
                         WSTOPPED | WNOHANG | WNOWAIT | __WALL, 0, 0);
         int r = cop_batch_start(parent, &parent->tasks[0], ops, 1, &info, sizeof(info), err);
         if (r == 0)
                 r = cop_batch_wait(parent, &parent->tasks[0], ops, 1, &info, sizeof(info), err);
-        ip->stop_reported = r == 0 && ops[0].result == 0 && info.si_pid == 0;
+        ip->stop_told = r == 0 && ops[0].result == 0 && info.si_pid == 0 ? IMG_STOP_WAITED : IMG_STOP_SENT;
         return r;
 }
 

@@ -98,6 +98,9 @@ struct img_source {
 
 enum img_proc_state { IMG_RUNNING = 1, IMG_STOPPED, IMG_ZOMBIE };
 
+/* What the parent knows of a stop: it was sent SIGCHLD, it has waited for it, or nothing yet. */
+enum img_stop_told { IMG_STOP_SENT, IMG_STOP_WAITED, IMG_STOP_NEW };
+
 struct img_creds {
         uint32_t uid[4], gid[4]; /* real, effective, saved, fs; inside the tree's user namespace */
         struct img_ref groups;   /* uint32_t[] */
@@ -137,8 +140,8 @@ struct img_proc {
         uint32_t
                 tty; /* file index of the controlling terminal's master, or of itself when external (session leaders) */
         uint32_t tty_pgrp;
-        uint32_t mce_kill;      /* PR_MCE_KILL_GET */
-        uint32_t stop_reported; /* stopped ones: their parent has waited for the stop */
+        uint32_t mce_kill;  /* PR_MCE_KILL_GET */
+        uint32_t stop_told; /* enum img_stop_told, stopped ones */
 };
 
 /* What a thread was doing, told from orig_rax and rax; see interrupted.c. */

@@ -409,7 +409,7 @@ static int settle_parent(struct thaw *t, const struct img_proc *child, struct co
         if (!th)
                 return 0;
         int r = prepare_remote(t, th, &p, &task, err);
-        if (r == 0 && child->stop_reported)
+        if (r == 0 && child->stop_told == IMG_STOP_WAITED)
                 r = cop_remote_syscall(&p, &task, SYS_waitid, wait, &result, err);
         if (r < 0 || holds_signal(t->image, parent->first_signal, parent->signals, SIGCHLD))
                 return r;
@@ -432,7 +432,7 @@ static int stop_again(struct thaw *t, struct cop_error *err)
                         r = stop_group(&t->threads[i], n, SIGSTOP, err);
                 if (r == -EAGAIN)
                         r = cop_error_set(err, EIO, COP_ERR_start_failed, "process %d does not stop", p->pid);
-                if (r == 0 && p->parent != IMG_NONE)
+                if (r == 0 && p->parent != IMG_NONE && p->stop_told != IMG_STOP_NEW)
                         r = settle_parent(t, p, err);
                 if (r < 0)
                         return r;

@@ -268,6 +268,24 @@ static int wait_stops(struct cop_tree *tree, usec_t deadline, struct cop_error *
         }
 }
 
+/* A task that stood still may have been killed by one that did not yet; 1: one pass more is needed. */
+static int notice_killed(struct cop_tree *tree)
+{
+        int found = 0;
+
+        for (size_t i = 0; i < tree->count; i++) {
+                struct cop_proc *p = &tree->procs[i];
+                for (size_t k = p->task_count; k-- > 0;) {
+                        int status;
+                        if (waitpid(p->tasks[k].tid, &status, __WALL | WNOHANG) > 0 && !WIFSTOPPED(status)) {
+                                drop_task(p, p->tasks[k].tid);
+                                found = 1;
+                        }
+                }
+        }
+        return found;
+}
+
 /* tasks[0] is the leader, also when pids have begun anew and its threads have smaller ones: it is what the image begins with, and a
  * leader's end is told only when all its threads were reaped. */
 static void put_first(int *tids, size_t n, pid_t leader)
@@ -391,7 +409,7 @@ static int stop_once(pid_t root, usec_t deadline, struct cop_tree *ret, struct c
                         r = w;
                         goto fail;
                 }
-        } while (r > 0);
+        } while (r > 0 || notice_killed(&tree) > 0);
         drop_ended(&tree);
         r = identify(&tree, err);
         if (r < 0)
@@ -471,6 +489,18 @@ uint64_t cop_vdso_syscall(void)
         return 0;
 }
 
+void cop_give_stop_back(const struct cop_task *t)
+{
+        if (t->took_stop)
+                (void)syscall(SYS_tkill, t->tid, SIGSTOP);
+}
+
+/* Another stop than the awaited one: an event (a group stop that began), which changes nothing, or a SIGSTOP. */
+static void note_signal(struct cop_task *t, int status)
+{
+        t->took_stop = t->took_stop || (status >> 16 == 0 && WSTOPSIG(status) == SIGSTOP);
+}
+
 static int resume_and_trap(struct cop_task *t, int request, struct cop_error *err)
 {
         int status;
@@ -486,7 +516,7 @@ static int resume_and_trap(struct cop_task *t, int request, struct cop_error *er
                                              t->tid);
                 if (status >> 16 == 0 && WSTOPSIG(status) == SIGTRAP)
                         return 0;
-                /* An event stop (a group stop that began) or a stop signal: not now, it is still pending after. */
+                note_signal(t, status);
                 if (ptrace((enum __ptrace_request)request, t->tid, 0, 0) < 0)
                         return cop_error_errno(err, errno, "running code in thread %d", t->tid);
         }
@@ -611,6 +641,7 @@ int cop_batch_wait(struct cop_proc *p, struct cop_task *t, struct cop_op *ops, s
                                              t->tid);
                 if (status >> 16 == 0 && WSTOPSIG(status) == SIGTRAP)
                         break;
+                note_signal(t, status);
                 if (ptrace(PTRACE_CONT, t->tid, 0, 0) < 0)
                         return cop_error_errno(err, errno, "running code in thread %d", t->tid);
         }
@@ -686,6 +717,7 @@ void cop_tree_resume(struct cop_tree *tree)
                                 ptrace((enum __ptrace_request)PTRACE_SETSIGMASK, t->tid, 8, &t->sigmask);
                         } else
                                 undo_interrupt(t);
+                        cop_give_stop_back(t);
                         ptrace(PTRACE_DETACH, t->tid, 0, 0);
                         t->seized = false;
                 }

@@ -29,6 +29,7 @@ struct cop_task {
         pid_t nstid; /* in the tree's */
         bool stopped;
         bool group_stop;
+        bool took_stop; /* code that was run in it took a pending SIGSTOP, which nothing can block: it is to be sent again */
         bool seized;
         int stop_signal;
         struct user_regs_struct regs; /* as they were at the stop */
@@ -109,6 +110,8 @@ int cop_mem_write(const struct cop_proc *p, uint64_t address, const void *buf, s
 /* pid or tid of the engine's namespace -> inside (0: not there), and back (0: none). */
 pid_t cop_pid_inside(int pidns_fd, pid_t pid);
 pid_t cop_pid_outside(int pidns_fd, pid_t nspid);
+/* Sends a SIGSTOP again that was taken from the task; before it is let go. */
+void cop_give_stop_back(const struct cop_task *t);
 /* Waits for a stop or the end of one tid; returns the wait status. */
 int cop_wait_task(pid_t tid, int *ret_status);
 /* Offset of a system call instruction in the vdso, which is the same in every process of this kernel; 0: none. */

@@ -266,6 +266,7 @@ static void release_thread(struct patient *p)
 {
         ptrace(PTRACE_SETREGS, p->task.tid, 0, &p->task.regs);
         ptrace((enum __ptrace_request)PTRACE_SETSIGMASK, p->task.tid, 8, &p->task.sigmask);
+        cop_give_stop_back(&p->task);
         ptrace(PTRACE_DETACH, p->task.tid, 0, 0);
 }
 

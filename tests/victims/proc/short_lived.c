@@ -18,7 +18,13 @@ static void *end_at_once(void *arg)
         return arg;
 }
 
-/* One process, one thread and a process that ends with its threads, again and again. */
+static void *sleep_on(void *arg)
+{
+        pause();
+        return arg;
+}
+
+/* One process, one thread, one process that is killed and one that ends with its threads. */
 static int one_round(void)
 {
         pthread_t thread;
@@ -32,6 +38,14 @@ static int one_round(void)
                 return -1;
         if (pthread_create(&thread, NULL, end_at_once, &status) != 0 || pthread_join(thread, &result) != 0 ||
             result != &status)
+                return -1;
+        pid = fork();
+        if (pid == 0) {
+                pthread_create(&thread, NULL, sleep_on, NULL);
+                pause();
+        }
+        usleep(100);
+        if (pid < 0 || kill(pid, SIGKILL) != 0 || waitpid(pid, &status, 0) != pid || !WIFSIGNALED(status))
                 return -1;
         pid = fork();
         if (pid == 0) {
