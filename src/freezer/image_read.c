@@ -95,10 +95,11 @@ static bool check_proc(const struct cop_image *im, uint32_t i)
 {
         const struct img_proc *p = IMG_RECORD(im, IMG_PROCS, img_proc, i);
 
-        return (i == 0 ? p->parent == IMG_NONE : p->parent < i) && p->pid > 0 && p->state >= IMG_RUNNING &&
-               p->state <= IMG_ZOMBIE && range_ok(im, IMG_THREADS, p->first_thread, p->threads) &&
-               (p->threads > 0) == (p->state != IMG_ZOMBIE) && range_ok(im, IMG_VMAS, p->first_vma, p->vmas) &&
-               range_ok(im, IMG_FDS, p->first_fd, p->fds) && range_ok(im, IMG_SIGNALS, p->first_signal, p->signals) &&
+        return (i == 0 ? p->parent == IMG_NONE && p->state != IMG_ZOMBIE : p->parent < i) && p->pid > 0 &&
+               p->state >= IMG_RUNNING && p->state <= IMG_ZOMBIE &&
+               range_ok(im, IMG_THREADS, p->first_thread, p->threads) && (p->threads > 0) == (p->state != IMG_ZOMBIE) &&
+               range_ok(im, IMG_VMAS, p->first_vma, p->vmas) && range_ok(im, IMG_FDS, p->first_fd, p->fds) &&
+               range_ok(im, IMG_SIGNALS, p->first_signal, p->signals) &&
                range_ok(im, IMG_TIMERS, p->first_timer, p->timers) &&
                range_ok(im, IMG_LOCKS, p->first_lock, p->locks) &&
                range_ok(im, IMG_GUARDS, p->first_guard, p->guards) && index_ok(im, IMG_FILES, p->exe) &&

@@ -4,8 +4,8 @@
  * process.  That one (a copy of the engine, its "stub") opens every open file description of the whole tree at high
  * descriptor numbers, then forks its children by their old pids, and so on: descriptions are shared by inheritance.  Each
  * stub puts its own descriptors in place and prepares a table of system calls that replaces its memory, then jumps into
- * the trampoline (tramp.h).  When all threads of all processes have parked there, the engine seizes them, gives them
- * their registers and lets them go at once.
+ * the trampoline (tramp.h).  When all threads of all processes have parked there, the engine seizes them, lets those with
+ * seccomp filters of their own set them, gives all their registers and lets them go at once.
  *
  * Stubs talk to the engine through one shared page: barriers, the first error.  All signals are blocked in them.
  */
@@ -33,6 +33,7 @@ struct cop_restore_shared {
         /* per process, by index: where its trampoline lies */
         struct cop_restore_place {
                 uint64_t region, region_size;
+                uint64_t code;         /* of the trampoline */
                 uint64_t watch_result; /* address of the result of the call that made the watch's descriptor, 0: none */
         } place[];
 };
@@ -79,6 +80,9 @@ bool cop_restore_sysv_doomed(const struct cop_image *im);
 void cop_restore_sysv_remove(const struct cop_image *im);
 /* restore_mem.c: builds the table and jumps; returns only on error. */
 int cop_restore_memory(struct cop_restore *r, struct cop_error *err);
+/* Does the thread have other seccomp filters than the first process?  Those may forbid what the trampoline does, so the thread parks
+ * before it sets them, and the engine lets it go on from there when it can keep filters from being asked. */
+bool cop_restore_filters_late(const struct cop_image *image, const struct img_thread *t);
 
 enum { COP_MARK_START, COP_MARK_SETUP, COP_MARK_OBJECTS, COP_MARK_TREE, COP_MARK_FDS, COP_MARK_READY, COP_MARK_TABLE };
 static inline void cop_restore_mark(struct cop_restore *r, int which)
@@ -87,6 +91,16 @@ static inline void cop_restore_mark(struct cop_restore *r, int which)
 
         clock_gettime(CLOCK_REALTIME, &ts); /* the same in every time namespace */
         r->shared->mark[which] = (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
+}
+
+/* Handler of a signal: SIG_DFL, SIG_IGN or an address. */
+static inline uint64_t cop_restore_action(const struct cop_image *image, const struct img_proc *p, int sig)
+{
+        const struct {
+                uint64_t handler, flags, restorer, mask;
+        } *actions = cop_image_at(image, &p->sigactions);
+
+        return actions[sig - 1].handler;
 }
 
 static inline const char *cop_restore_string(const struct cop_restore *r, const struct img_ref *ref)

@@ -175,6 +175,7 @@ static int make_region(struct cop_restore *r, const struct img_proc *p, struct r
         g->data_end = start + size;
         r->shared->place[r->self].region = PTR(start);
         r->shared->place[r->self].region_size = size;
+        r->shared->place[r->self].code = PTR(start + shared);
         return 0;
 }
 
@@ -521,6 +522,23 @@ static void add_scheduling(struct region *g, struct table *t, const struct img_t
                 add(g, t, 0, SYS_sched_setattr, 0, PTR(put(g, &attr, sizeof(attr))), 0, 0, 0, 0);
 }
 
+bool cop_restore_filters_late(const struct cop_image *image, const struct img_thread *t)
+{
+        const struct img_proc *root = IMG_RECORD(image, IMG_PROCS, img_proc, 0);
+        const struct img_thread *first = IMG_RECORD(image, IMG_THREADS, img_thread, root->first_thread);
+
+        if (t->filters > first->filters)
+                return true;
+        for (uint32_t i = 0; i < t->filters; i++) {
+                const struct img_filter *a = IMG_RECORD(image, IMG_FILTERS, img_filter, t->first_filter + i),
+                                        *b = IMG_RECORD(image, IMG_FILTERS, img_filter, first->first_filter + i);
+                if (a->program.length != b->program.length ||
+                    memcmp(cop_image_at(image, &a->program), cop_image_at(image, &b->program), a->program.length) != 0)
+                        return true;
+        }
+        return false;
+}
+
 static void add_filters(struct cop_restore *r, struct region *g, struct table *t, const struct img_thread *th)
 {
         for (uint32_t i = 0; i < th->filters; i++) {
@@ -556,6 +574,8 @@ static void add_thread(struct cop_restore *r, struct region *g, struct table *t,
         if (th->io_priority)
                 add(g, t, 0, SYS_ioprio_set, 1 /* IOPRIO_WHO_PROCESS */, 0, (uint64_t)th->io_priority, 0, 0, 0);
         /* Filters need rights or no_new_privs, and may forbid what else is to be done: as late as possible. */
+        if (cop_restore_filters_late(r->image, th))
+                add(g, t, COP_OP_PARK, 0, 0, 0, 0, 0, 0, 0);
         if (!th->creds.no_new_privs)
                 add_filters(r, g, t, th);
         add_creds(r, g, t, &th->creds);
@@ -568,6 +588,18 @@ static void add_thread(struct cop_restore *r, struct region *g, struct table *t,
                 add(g, t, COP_OP_CHECK, SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0);
                 add_filters(r, g, t, th);
         }
+}
+
+static void add_end(struct cop_restore *r, struct region *g, struct table *t, const struct img_proc *p,
+                    const struct img_thread *th)
+{
+        if (cop_restore_filters_late(r->image, th)) {
+                if (cop_restore_action(r->image, p, SIGTRAP) ==
+                    (uint64_t)(uintptr_t)SIG_IGN) /* which int3 would reset */
+                        add(g, t, 0, SYS_tgkill, (uint64_t)p->pid, (uint64_t)th->tid, SIGTRAP, 0, 0, 0);
+                add(g, t, COP_OP_STOP, 0, 0, 0, 0, 0, 0, 0);
+        }
+        add(g, t, COP_OP_PARK, 0, 0, 0, 0, 0, 0, 0);
 }
 
 static void add_threads(struct cop_restore *r, struct region *g, const struct img_proc *p)
@@ -585,7 +617,7 @@ static void add_threads(struct cop_restore *r, struct region *g, const struct im
                 struct table t = {.max = THREAD_OPS + signals};
                 t.ops = g->main.ops + g->main.max + (i - 1) * t.max;
                 add_thread(r, g, &t, p, th);
-                add(g, &t, COP_OP_PARK, 0, 0, 0, 0, 0, 0, 0);
+                add_end(r, g, &t, p, th);
                 struct cop_op *op = add(g, &g->main, COP_OP_EXPECT | COP_OP_CHILD, SYS_clone3,
                                         PTR(put(g, &args, sizeof(args))), sizeof(args), 0, 0, 0, 0);
                 op->expect = tid;
@@ -677,7 +709,7 @@ int cop_restore_memory(struct cop_restore *r, struct cop_error *err)
         add_thread(r, &g, &g.main, p, RESTORE_THREAD(r, p->first_thread));
         if (p->mce_kill != PR_MCE_KILL_DEFAULT)
                 add(&g, &g.main, 0, SYS_prctl, PR_MCE_KILL, PR_MCE_KILL_SET, p->mce_kill, 0, 0, 0);
-        add(&g, &g.main, COP_OP_PARK, 0, 0, 0, 0, 0, 0, 0);
+        add_end(r, &g, &g.main, p, RESTORE_THREAD(r, p->first_thread));
         if (g.full)
                 return cop_error_set(err, ENOSPC, COP_ERR_internal, "the restore table of process %d is too small",
                                      p->pid);

@@ -246,17 +246,9 @@ static int seize_all(struct thaw *t, struct cop_error *err)
                 int status, r = cop_wait_task(t->threads[i].tid, &status);
                 if (r < 0 || !WIFSTOPPED(status))
                         return cop_error_set(err, ESRCH, COP_ERR_start_failed, "thread %d ended", t->threads[i].tid);
+                (void)ptrace(PTRACE_SETOPTIONS, t->threads[i].tid, 0, COP_SUSPEND_SECCOMP); /* needs rights */
         }
         return 0;
-}
-
-static uint64_t action_of(const struct cop_image *image, const struct img_proc *p, int sig)
-{
-        const struct {
-                uint64_t handler, flags, restorer, mask;
-        } *actions = cop_image_at(image, &p->sigactions);
-
-        return actions[sig - 1].handler;
 }
 
 /* The trampoline's region goes by a system call made from the vdso, the one place that stays. */
@@ -287,10 +279,8 @@ static int hide(struct cop_proc *p, struct cop_task *task, struct cop_error *err
 {
         uint64_t arg[6] = {PR_SET_DUMPABLE, 0};
         int64_t result;
-
-        /* Its own filter is there again, and need not allow this. */
-        (void)ptrace(PTRACE_SETOPTIONS, task->tid, 0, 1 << 21 /* PTRACE_O_SUSPEND_SECCOMP */);
         int r = cop_remote_syscall(p, task, SYS_prctl, arg, &result, err);
+
         return r == 0 && result != 0 ? cop_error_errno(err, (int)-result, "hiding the memory of thread %d", task->tid)
                                      : r;
 }
@@ -303,7 +293,7 @@ static int prepare_remote(const struct thaw *t, const struct thaw_thread *th, st
 
         *ret_proc = (struct cop_proc){
                 .syscall_insn = ip->vdso_text + t->syscall_offset,
-                .trap_ignored = action_of(t->image, ip, SIGTRAP) == (uint64_t)(uintptr_t)SIG_IGN,
+                .trap_ignored = cop_restore_action(t->image, ip, SIGTRAP) == (uint64_t)(uintptr_t)SIG_IGN,
         };
         *ret_task = (struct cop_task){.tid = th->tid};
         if (ptrace(PTRACE_GETREGS, th->tid, 0, &ret_task->regs) < 0)
@@ -426,7 +416,8 @@ static int stop_again(struct thaw *t, struct cop_error *err)
                 if (p->state != IMG_STOPPED)
                         continue;
                 /* Only with its default action does one of the others stop, and not in a group that is an orphan by now. */
-                bool other = p->stop_signal > 0 && p->stop_signal <= 64 && action_of(t->image, p, p->stop_signal) == 0;
+                bool other = p->stop_signal > 0 && p->stop_signal <= 64 &&
+                             cop_restore_action(t->image, p, p->stop_signal) == 0;
                 int r = stop_group(&t->threads[i], n, other ? p->stop_signal : SIGSTOP, err);
                 if (r == -EAGAIN && other)
                         r = stop_group(&t->threads[i], n, SIGSTOP, err);
@@ -440,9 +431,37 @@ static int stop_again(struct thaw *t, struct cop_error *err)
         return 0;
 }
 
+/* Threads that have parked before they set their seccomp filters: that, and what comes after. */
+static int set_filters(struct thaw *t, struct cop_error *err)
+{
+        uint64_t mask = ~(1ULL << (SIGTRAP - 1));
+
+        for (size_t i = 0; i < t->thread_count; i++) {
+                const struct thaw_thread *th = &t->threads[i];
+                struct cop_task task = {.tid = th->tid};
+                if (!cop_restore_filters_late(t->image, IMG_RECORD(t->image, IMG_THREADS, img_thread, th->thread)))
+                        continue;
+                if (ptrace(PTRACE_GETREGS, th->tid, 0, &task.regs) < 0)
+                        return cop_error_errno(err, errno, "reading registers");
+                task.regs.rip = t->restore.shared->place[th->proc].code;
+                task.regs.r12 += sizeof(struct cop_op);
+                task.regs.orig_rax = (uint64_t)-1;
+                if (ptrace(PTRACE_SETREGS, th->tid, 0, &task.regs) < 0 ||
+                    ptrace((enum __ptrace_request)PTRACE_SETSIGMASK, th->tid, 8, &mask) < 0)
+                        return cop_error_errno(err, errno, "writing registers");
+                int r = cop_run_to_trap(&task, PTRACE_CONT, err);
+                if (r < 0)
+                        return check_failed(t, err) < 0 ? -EIO : r;
+        }
+        return 0;
+}
+
 static int give_registers(struct thaw *t, struct cop_error *err)
 {
-        int r = stop_again(t, err);
+        int r = set_filters(t, err);
+
+        if (r == 0)
+                r = stop_again(t, err);
 
         for (size_t i = 0; r == 0 && i < t->thread_count; i++)
                 if (i == 0 || t->threads[i].proc != t->threads[i - 1].proc)

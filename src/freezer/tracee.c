@@ -25,7 +25,6 @@
 #define NS_GET_PID_IN_PIDNS _IOR(0xb7, 0x8, int)
 #endif
 
-#define SUSPEND_SECCOMP (1 << 21) /* PTRACE_O_SUSPEND_SECCOMP */
 #define STOP_TIMEOUT (10 * USEC_PER_SEC)
 #define TASKS_MAX 32768
 #define VDSO_STEPS 1000 /* reading a clock takes some hundred */
@@ -220,7 +219,7 @@ static int note_stop(struct cop_proc *p, struct cop_task *t, int status)
         }
         t->stopped = true;
         /* The sandbox's own filter need not allow what batches call; needs rights, so it may fail. */
-        (void)ptrace(PTRACE_SETOPTIONS, t->tid, 0, SUSPEND_SECCOMP);
+        (void)ptrace(PTRACE_SETOPTIONS, t->tid, 0, COP_SUSPEND_SECCOMP);
         if (WSTOPSIG(status) != SIGTRAP) {
                 t->group_stop = true;
                 t->stop_signal = WSTOPSIG(status);
@@ -501,7 +500,7 @@ static void note_signal(struct cop_task *t, int status)
         t->took_stop = t->took_stop || (status >> 16 == 0 && WSTOPSIG(status) == SIGSTOP);
 }
 
-static int resume_and_trap(struct cop_task *t, int request, struct cop_error *err)
+int cop_run_to_trap(struct cop_task *t, int request, struct cop_error *err)
 {
         int status;
 
@@ -551,9 +550,9 @@ int cop_remote_syscall(struct cop_proc *p, struct cop_task *t, long nr, const ui
         regs.eflags &= ~0x100ULL;
         if (ptrace(PTRACE_SETREGS, t->tid, 0, &regs) < 0)
                 return cop_error_errno(err, errno, "setting the registers of thread %d", t->tid);
-        r = resume_and_trap(t, p->trap_ignored ? PTRACE_SYSCALL : PTRACE_SINGLESTEP, err);
+        r = cop_run_to_trap(t, p->trap_ignored ? PTRACE_SYSCALL : PTRACE_SINGLESTEP, err);
         if (r == 0 && p->trap_ignored)
-                r = resume_and_trap(t, PTRACE_SYSCALL, err); /* the entry before, now the exit */
+                r = cop_run_to_trap(t, PTRACE_SYSCALL, err); /* the entry before, now the exit */
         if (r < 0)
                 return r;
         if (ptrace(PTRACE_GETREGS, t->tid, 0, &regs) < 0)
@@ -572,7 +571,7 @@ int cop_leave_vdso(const struct cop_proc *p, struct cop_task *t, uint64_t start,
                 return 0;
         r = block_signals(t, false, err);
         for (int i = 0; r == 0 && i < VDSO_STEPS && t->regs.rip >= start && t->regs.rip < end; i++) {
-                r = resume_and_trap(t, PTRACE_SINGLESTEP, err);
+                r = cop_run_to_trap(t, PTRACE_SINGLESTEP, err);
                 if (r == 0 && ptrace(PTRACE_GETREGS, t->tid, 0, &t->regs) < 0)
                         r = cop_error_errno(err, errno, "reading the registers of thread %d", t->tid);
         }

@@ -24,6 +24,8 @@
 #include "freezer/image.h"
 #include "freezer/tramp.h"
 
+#define COP_SUSPEND_SECCOMP (1 << 21) /* PTRACE_O_SUSPEND_SECCOMP */
+
 struct cop_task {
         pid_t tid;   /* in the engine's pid namespace */
         pid_t nstid; /* in the tree's */
@@ -110,6 +112,8 @@ int cop_mem_write(const struct cop_proc *p, uint64_t address, const void *buf, s
 /* pid or tid of the engine's namespace -> inside (0: not there), and back (0: none). */
 pid_t cop_pid_inside(int pidns_fd, pid_t pid);
 pid_t cop_pid_outside(int pidns_fd, pid_t nspid);
+/* Lets the task go on until its next SIGTRAP that is no event. */
+int cop_run_to_trap(struct cop_task *t, int request, struct cop_error *err);
 /* Sends a SIGSTOP again that was taken from the task; before it is let go. */
 void cop_give_stop_back(const struct cop_task *t);
 /* Waits for a stop or the end of one tid; returns the wait status. */
