@@ -119,6 +119,14 @@ static bool only_watched(struct cop_proc *p, struct cop_task *t)
                result == -COP_WATCH_ANSWER;
 }
 
+/* The first code that is run in a process would take a pending SIGTRAP, and be taken for done. */
+static int check_traps(struct cop_dump *d, uint32_t index, const struct cop_procfs_status *status,
+                       struct cop_error *err)
+{
+        d->tree.procs[index].trap_ignored = cop_procfs_ignores(status, SIGTRAP);
+        return cop_procfs_pending(status, SIGTRAP) ? cop_not_freezable(d, index, err, "has a pending SIGTRAP") : 0;
+}
+
 int cop_dump_check_filters(struct cop_dump *d, struct cop_error *err)
 {
         for (uint32_t i = 0; i < d->tree.count && d->guest; i++)
@@ -133,7 +141,9 @@ int cop_dump_check_filters(struct cop_dump *d, struct cop_error *err)
                         int r = cop_procfs_status(dir_fd, &status, err);
                         if (r < 0)
                                 return r;
-                        p->trap_ignored = cop_procfs_ignores(&status, SIGTRAP);
+                        r = check_traps(d, i, &status, err);
+                        if (r < 0)
+                                return r;
                         if (status.seccomp == SECCOMP_MODE_FILTER &&
                             (status.filters != 1 || !d->parent || !only_watched(p, &p->tasks[k])))
                                 return cop_not_freezable(d, i, err, "has a seccomp filter, which only root may read");
@@ -523,13 +533,14 @@ int cop_dump_procs(struct cop_dump *d, struct cop_error *err)
                 ip.sid = status.ns_sid;
                 ip.umask = status.umask;
                 ip.exit_signal = stat.exit_signal;
-                p->trap_ignored = cop_procfs_ignores(&status, SIGTRAP);
                 if (p->zombie) {
                         ip.state = IMG_ZOMBIE;
                         ip.exit_status = stat.exit_code;
                         ip.comm = cop_image_puts(d->writer, stat.comm);
                 } else {
-                        r = dump_live(d, i, &ip, &stat, err);
+                        r = check_traps(d, i, &status, err);
+                        if (r == 0)
+                                r = dump_live(d, i, &ip, &stat, err);
                         if (r < 0)
                                 return r;
                 }
