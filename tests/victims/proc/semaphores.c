@@ -7,8 +7,8 @@
 
 #include "../victim.h"
 
-/* In flavour fork both copies would count on one file.
- * victim: flavours=unfrozen,kill,run-on,twice,tracked */
+/* In flavour fork both copies would count on one file, in run-on the source removes it.
+ * victim: flavours=unfrozen,kill,twice,tracked */
 struct shared {
         sem_t sem;
         pthread_mutex_t mutex;
