@@ -453,7 +453,7 @@ static int check_area(struct cop_dump *d, uint32_t proc, const struct cop_vma *v
 
 /* In tracked areas what was written is protected again: all that is protected here is written below, and nobody runs in between.
  * In anonymous ones the kernel need not look at each page's owner. */
-static int scan_areas(struct area_state *s, int pagemap_fd, const struct cop_vmas *vs, struct cop_runs *runs)
+static int scan_areas(struct area_state *s, int pagemap_fd, struct cop_vmas *vs, struct cop_runs *runs)
 {
         struct cop_tracker *t = s->d->request->tracker;
         pid_t pid = s->d->tree.procs[s->proc].pid;
@@ -461,13 +461,15 @@ static int scan_areas(struct area_state *s, int pagemap_fd, const struct cop_vma
         struct cop_scan scan = {.runs = runs, .pagemap_fd = pagemap_fd};
         int r = 0;
 
+        if (protect)
+                cop_tracker_cover(t, pid, vs);
+
         for (size_t i = 0; i < vs->count && r == 0; i++) {
                 const struct cop_vma *v = &vs->list[i];
                 if (v->special || v->flags & IMG_VMA_SHARED)
                         continue;
                 r = cop_scan_area(&scan, v->start, v->end,
-                                  (protect && cop_tracker_covers(t, pid, v) ? COP_SCAN_PROTECT : 0U) |
-                                          (v->ino == 0 ? COP_SCAN_ANONYMOUS : 0U));
+                                  (v->tracked ? COP_SCAN_PROTECT : 0U) | (v->ino == 0 ? COP_SCAN_ANONYMOUS : 0U));
         }
         if (r == 0)
                 r = cop_scan_end(&scan);

@@ -51,6 +51,7 @@ struct cop_vma {
         bool pfnmap;    /* pfn, mixed or IO mapping */
         bool uffd;      /* registered with a userfaultfd */
         bool hugetlb;
+        bool tracked; /* set by cop_tracker_cover: writes are seen */
         bool vdso, vvar;
         bool heap, stack;
         uint32_t path, path_length; /* into the text buffer of the list */

@@ -99,13 +99,21 @@ static bool known_area(const struct cop_tracked *t, uint64_t start, uint64_t end
         return low < t->area_count && t->areas[low].start == start && t->areas[low].end == end;
 }
 
-bool cop_tracker_covers(struct cop_tracker *tracker, pid_t pid, const struct cop_vma *v)
+/* What is registered already costs little, so areas without another in between are registered with one call. */
+void cop_tracker_cover(struct cop_tracker *tracker, pid_t pid, struct cop_vmas *vs)
 {
         struct cop_tracked *t = cop_tracker_find(tracker, pid);
+        size_t n;
 
-        if (!t || t->uffd < 0 || !wanted(v))
-                return false;
-        return known_area(t, v->start, v->end) || enroll(t, v->start, v->end) == 1;
+        for (size_t i = 0; t && t->uffd >= 0 && i < vs->count; i += n) {
+                struct cop_vma *v = &vs->list[i];
+                for (n = 0; i + n < vs->count && wanted(&v[n]);)
+                        n++;
+                bool all = n > 0 && enroll(t, v->start, v[n - 1].end) == 1;
+                for (size_t k = 0; k < n; k++)
+                        v[k].tracked = all || enroll(t, v[k].start, v[k].end) == 1;
+                n = MAX_OF(n, 1u);
+        }
 }
 
 /* Registers every private area; remembers which were, so that the stop need not ask again. */

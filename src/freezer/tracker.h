@@ -48,8 +48,9 @@ struct cop_tracker {
 int cop_tracker_precopy(struct cop_tracker *t, struct cop_dump *d, struct cop_error *err);
 /* In the stop: gives every process that has none its userfaultfd. */
 int cop_tracker_adopt(struct cop_tracker *t, struct cop_dump *d, struct cop_error *err);
-/* In the stop: is this area of the process registered (registers it when it is new)? */
-bool cop_tracker_covers(struct cop_tracker *t, pid_t pid, const struct cop_vma *v);
+/* In the stop: registers all areas of a process and notes in each whether it is.  Not only new ones: an area that lies where a
+ * registered one was a moment ago may be another, of which the kernel would report nothing. */
+void cop_tracker_cover(struct cop_tracker *t, pid_t pid, struct cop_vmas *vs);
 struct cop_tracked *cop_tracker_find(struct cop_tracker *t, pid_t pid);
 /* The image was committed (id), or not (NULL). */
 void cop_tracker_settle(struct cop_tracker *t, const char *id);
