@@ -9,7 +9,8 @@
  *
  * In:  {"op": "execute", "code", "silent", "no_history", "allow_stdin", "stop_on_error", "user_expressions", "settle_ms"}
  *      {"op": "input", "value"}, {"op": "signal", "number", "group"}, {"op": "poke" | "interrupt" | "abandon" | "stats" |
- *      "reopen" | "quit"}, {"op": "shutdown", "restart"}, {"op": "stall", "ms"}: sleeps without reading
+ *      "quit"}, {"op": "shutdown", "restart"}, {"op": "stall", "ms"}: sleeps without reading,
+ *      {"op": "reopen", "greeting", "idle"}: another client; with code of a greeting it asks for nothing else
  * Out: one object a line, "event": ready, failed, output, input_request, done, exit, status, stats, error.
  */
 #include <errno.h>
@@ -162,7 +163,7 @@ static void on_ready(struct cop_kernel *k, const struct cop_kernel_info *info, v
 {
         struct drive *d = userdata;
 
-        emit(json_pack("{ss sf ss ss ss ss sI}", "event", "ready", "ms",
+        emit(json_pack("{ss sf ss? ss? ss? ss? sI}", "event", "ready", "ms",
                        (double)(cop_now(CLOCK_MONOTONIC) - d->started) / 1e3, "protocol_version",
                        info->protocol_version, "implementation_version", info->implementation_version, "language",
                        info->language, "language_version", info->language_version, "pid", (json_int_t)d->pid));
@@ -183,13 +184,14 @@ static const struct cop_kernel_events kernel_events = {
         .late_output = on_late,
 };
 
-static int open_kernel(struct drive *d, bool adopt, struct cop_error *err)
+static int open_kernel(struct drive *d, bool adopt, bool idle, struct cop_error *err)
 {
         struct cop_kernel_options options = {
                 .dir_fd = d->dir_fd,
                 .key = d->key,
                 .session = d->session,
                 .adopt = adopt,
+                .idle = idle,
                 .holds_back = !d->stock,
         };
 
@@ -276,7 +278,7 @@ static int start(struct drive *d, struct cop_error *err)
                 r = cop_launch_kernelspec(&spec, &options, &launch, err);
         if (r >= 0)
                 r = spawn(d, &launch, err);
-        return r < 0 ? r : open_kernel(d, false, err);
+        return r < 0 ? r : open_kernel(d, false, false, err);
 }
 
 /* -- commands ---------------------------------------------------------------------------------------------------------- */
@@ -305,13 +307,19 @@ static int op_signal(struct drive *d, json_t *j, struct cop_error *err)
         return kill(target, number) < 0 ? cop_error_errno(err, errno, "kill") : 0;
 }
 
-static int op_reopen(struct drive *d, struct cop_error *err)
+static int op_reopen(struct drive *d, json_t *j, struct cop_error *err)
 {
+        const struct cop_execute_options options = {.silent = true, .no_history = true, .greets = true};
+        json_t *greeting = json_object_get(j, "greeting");
         struct cop_execution *x = cop_kernel_running(d->kernel);
 
         snprintf(d->running_id, sizeof(d->running_id), "%s", x ? cop_execution_id(x) : "");
         d->kernel = cop_kernel_free(d->kernel);
-        return open_kernel(d, true, err);
+        int r = open_kernel(d, true, json_is_true(json_object_get(j, "idle")), err);
+        if (r < 0 || !greeting)
+                return r;
+        return cop_kernel_execute(d->kernel, json_string_value(greeting), json_string_length(greeting), &options,
+                                  &execution_events, d, NULL, err);
 }
 
 static void op_stats(struct drive *d)
@@ -350,7 +358,7 @@ static void command(struct drive *d, json_t *j)
         else if (strcmp(op, "abandon") == 0)
                 cop_execution_abandon(cop_kernel_running(d->kernel));
         else if (strcmp(op, "reopen") == 0)
-                r = op_reopen(d, &error);
+                r = op_reopen(d, j, &error);
         else if (strcmp(op, "stall") == 0)
                 usleep((useconds_t)json_integer_value(json_object_get(j, "ms")) * 1000);
         else if (strcmp(op, "stats") == 0)

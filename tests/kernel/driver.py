@@ -181,6 +181,12 @@ class Kernel:
         self.send(op="execute", code=code, **options)
         return self._current
 
+    def reopen(self, greeting=None, idle=False) -> Cell:
+        """Another client takes the kernel over; the cell is what came of the greeting."""
+        self._current, self.ready = Cell(), None
+        self.send(op="reopen", idle=idle, **({"greeting": greeting} if greeting else {}))
+        return self._current
+
     def finish(self, cell, timeout=30) -> Cell:
         self.until(lambda: cell.done or self.errors, timeout)
         if self.errors:

@@ -53,6 +53,38 @@ def test_taken_over_when_idle(kernel):
     assert kernel.run("x + 1").result["text/plain"] == "42"
 
 
+def test_a_greeting_is_the_first_request_and_the_only_question(kernel):
+    count = kernel.run("x = 41").done["execution_count"]
+    greeting = kernel.finish(kernel.reopen("x += 1", idle=True))
+    kernel.until(lambda: kernel.ready, 10)
+    assert greeting.status == "ok" and kernel.ready["language"] is None
+    cell = kernel.run("x")
+    assert cell.result["text/plain"] == "42" and cell.done["execution_count"] == count + 1
+
+
+def test_a_greeting_that_fails_says_so(kernel):
+    kernel.run("x = 41")
+    greeting = kernel.finish(kernel.reopen("1 / 0", idle=True))
+    kernel.until(lambda: kernel.ready, 10)
+    assert greeting.status == "error" and greeting.done["ename"] == "ZeroDivisionError"
+    assert kernel.run("x").result["text/plain"] == "41"
+
+
+@pytest.mark.parametrize("idle", [False, True])
+def test_a_greeting_waits_for_a_busy_kernel(kernel, tmp_path, idle):
+    """Also when the kernel is busier than was thought: it is ready, and the greeting comes first when it has time."""
+    go = tmp_path / "go"
+    kernel.start(f"import os, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)\nx = 41")
+    kernel.settle(0.3)
+    kernel.send(op="abandon")
+    greeting = kernel.reopen("x += 1", idle=idle)
+    kernel.until(lambda: kernel.ready, 20)
+    assert greeting.done is None
+    go.touch()
+    kernel.finish(greeting)
+    assert greeting.status == "ok" and kernel.run("x").result["text/plain"] == "42"
+
+
 def test_stock_kernel_taken_over(start):
     kernel = start(stock=True)
     cell = kernel.start("import time\ntime.sleep(1)\nx = 1\nprint('done')")
