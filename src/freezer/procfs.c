@@ -173,20 +173,35 @@ static uint32_t vm_flag(const char *two, struct cop_vma *v)
         return 0;
 }
 
+static bool take_number(char **at, int base, char after, uint64_t *ret)
+{
+        char *end;
+
+        *ret = strtoull(*at, &end, base);
+        if (end == *at || *end != after)
+                return false;
+        *at = end + 1;
+        return true;
+}
+
+/* "start-end perms offset major:minor ino path".  Not with sscanf: a kernel with pandas has some 800 lines. */
 static bool parse_header(char *line, const char *text, struct cop_vma *v)
 {
-        char perms[5];
-        unsigned long long start, end, offset, ino;
-        unsigned major_, minor_;
-        int used = 0;
+        uint64_t start, end, offset, major_, minor_, ino;
+        char *at = line, *perms;
 
-        if (sscanf(line, "%llx-%llx %4s %llx %x:%x %llu%n", &start, &end, perms, &offset, &major_, &minor_, &ino,
-                   &used) < 7)
+        if (!take_number(&at, 16, '-', &start) || !take_number(&at, 16, ' ', &end) || strnlen(at, 5) < 5)
                 return false;
+        perms = at;
+        at += 5;
+        if (!take_number(&at, 16, ' ', &offset) || !take_number(&at, 16, ':', &major_) ||
+            !take_number(&at, 16, ' ', &minor_))
+                return false;
+        ino = strtoull(at, &at, 10);
         *v = (struct cop_vma){.start = start, .end = end, .offset = offset, .dev = makedev(major_, minor_), .ino = ino};
         v->flags = (perms[0] == 'r' ? IMG_VMA_READ : 0U) | (perms[1] == 'w' ? IMG_VMA_WRITE : 0U) |
                    (perms[2] == 'x' ? IMG_VMA_EXEC : 0U) | (perms[3] == 's' ? IMG_VMA_SHARED : 0U);
-        char *path = line + used;
+        char *path = at;
         while (*path == ' ')
                 path++;
         v->path = (uint32_t)(path - text);
