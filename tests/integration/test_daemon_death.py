@@ -43,7 +43,7 @@ def test_variables_live_on_and_the_running_cell_completes(own_daemon):
     cell = wait_for(lambda: (lambda c: c if c["status"] not in ("running", "queued") else None)(cell_of(api, sb.id, running["id"])), 15)
     assert cell["status"] == "ok" and cell["stdout"] == "finished\n", cell
     assert cell["memory"]["kept"] is True and cell["warnings"]
-    cell = wait_for(lambda: (lambda c: c if c["status"] != "queued" else None)(cell_of(api, sb.id, waiting["id"])), 15)
+    cell = wait_for(lambda: (lambda c: c if c["status"] not in ("running", "queued") else None)(cell_of(api, sb.id, waiting["id"])), 15)
     assert cell["results"][0]["data"]["text/plain"] == "42"
     assert sb.text("x") == "41"
     assert api.get("/api/sandboxes/lives")["id"] == sb.id
