@@ -119,8 +119,11 @@ static int read_pieces(struct cop_page_copy *c)
                 int r = cop_mem_read(c->proc, (uintptr_t)c->remote[i].iov_base, c->buffer + at, c->remote[i].iov_len);
                 if (r < 0 && !c->may_vanish)
                         return r;
-                if (r < 0)
-                        memset(c->buffer + at, 0, c->remote[i].iov_len);
+                /* A run goes over borders of areas: what is left of it is protected now, and will not be copied again. */
+                for (size_t k = 0; r < 0 && k < c->remote[i].iov_len; k += IMG_PAGE)
+                        if (cop_mem_read(c->proc, (uintptr_t)c->remote[i].iov_base + k, c->buffer + at + k, IMG_PAGE) <
+                            0)
+                                memset(c->buffer + at + k, 0, IMG_PAGE);
                 at += c->remote[i].iov_len;
         }
         return 0;

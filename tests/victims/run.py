@@ -17,15 +17,15 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 OWNER, NESTED = "owner", "nested"
-FLAVOURS = ["unfrozen", "kill", "run-on", "fork", "twice", "tracked", OWNER]
+FLAVOURS = ["unfrozen", "kill", "run-on", "fork", "twice", "tracked", "checkpoints", OWNER]
 EXTRA = ["copy", "no-user", NESTED, "eight", "chain", "exact"]
 MOST_AGAIN = 8  # when more failed, it is not the machine
 # Without options every victim goes through the first ones, and through all of FLAVOURS what stands for many: the broad ones
 # (those in no folder) and these.
 BRIEF = ["unfrozen", "kill", "tracked"]
-SAMPLE = ["fd/epoll", "fd/pipes", "fd/shared_offset", "mem/allocator", "mem/cow_family", "mem/patched_pieces", "proc/sessions",
-          "proc/zombies", "sig/pending_thread", "sig/posix_timers", "sock/tcp_transfer", "sock/unix_rights", "sys/reads",
-          "time/timens", "tty/pty_pair"]
+SAMPLE = ["fd/epoll", "fd/pipes", "fd/shared_offset", "mem/allocator", "mem/cow_family", "mem/patched_pieces",
+          "mem/runs_with_gaps", "proc/sessions", "proc/zombies", "sig/pending_thread", "sig/posix_timers",
+          "sock/tcp_transfer", "sock/unix_rights", "sys/reads", "time/timens", "tty/pty_pair"]
 # What an owner does in another way than root, or not at all.
 SAMPLE_OWNER = ["fd/inotify", "mem/deleted_mapped", "mem/hidden", "mem/shared_anon", "mem/sysv_shm", "proc/credentials",
                 "proc/seccomp", "refuse/aio"]
@@ -357,6 +357,12 @@ class Run:
             time.sleep(0.02)
             second = self.freeze(child, parent=first)
             self.go(self.thaw(second))
+        elif name == "checkpoints":
+            self.tool_run("track", "--root", self.root(child), "--image", str(self.dir / "t"), "--count", "6", "--interval",
+                          "20", "--kill")
+            child.wait(timeout=self.left())
+            self.tool_run("verify", "--image", str(self.dir / "t/5"))
+            self.go(self.thaw(self.dir / "t/5"))
         elif name == "chain":
             self.chain(child, 10)
         elif name == "exact":
