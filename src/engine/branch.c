@@ -35,7 +35,7 @@ static void snapshot_free(struct snapshot *s)
 
 static void on_snapshot(struct cop_node_row *row, const struct cop_error *err, void *userdata)
 {
-        cop_op_done(userdata, row ? cop_node_view(row) : NULL, err);
+        cop_op_done_durable(userdata, row ? cop_node_view(row) : NULL, err);
 }
 
 static void begin_snapshot(struct cop_sandbox *sb, const struct cop_error *err, void *userdata)

@@ -89,6 +89,10 @@ static int open_engine(struct cop_engine *e, const struct cop_engine_config *con
                 r = read_boot_id(e, err);
         if (r == 0)
                 r = open_store(e, err);
+        if (r == 0) /* folders are swept by what its rows say */
+                r = cop_store_sync(e->store, err);
+        if (r == 0)
+                r = cop_durable_new(e, err);
         if (r == 0)
                 r = cop_record_hub_new(e, &e->records, err);
         if (r == 0)
@@ -128,6 +132,7 @@ struct cop_engine *cop_engine_free(struct cop_engine *e)
         if (!e)
                 return NULL;
         e->closing = true;
+        cop_durable_free(e);
         cop_images_drop(e);
         cop_gc_drop(e);
         cop_packs_drop(e);

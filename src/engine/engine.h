@@ -139,7 +139,7 @@ void cop_take(struct cop_engine *e, const char *ref, const struct cop_take_param
 void cop_node_list(struct cop_engine *e, const char *sandbox_ref, struct cop_op_to to);
 void cop_node_get(struct cop_engine *e, const char *ref, struct cop_op_to to);
 /* A node that others stand on only loses its name. */
-void cop_node_remove(struct cop_engine *e, const char *ref, struct cop_op_to to);
+void cop_node_remove(struct cop_engine *e, const char *ref, struct cop_op_to to, struct cop_op **ret_op);
 
 /* -- packs: pack.c ---------------------------------------------------------------------------------------------------- */
 

@@ -124,7 +124,7 @@ static void on_ended(json_t *result, const struct cop_error *err, void *userdata
 
         int r = cop_store_image_get(e->store, w->image_id, &row, &error);
         warming_free(w);
-        cop_op_done(op, r < 0 ? NULL : cop_image_view(e, row, true), r < 0 ? &error : NULL);
+        cop_op_done_durable(op, r < 0 ? NULL : cop_image_view(e, row, true), r < 0 ? &error : NULL);
 }
 
 /* The row of the image names the node; the one that was named before goes when nobody needs it. */

@@ -301,7 +301,7 @@ static void on_child(struct cop_source *s, const siginfo_t *si, void *userdata)
         cop_engine_event(j->engine, j->import ? "image.imported" : "image.built", NULL, detail);
         struct cop_op *op = j->op;
         job_free(j);
-        cop_op_done(op, view, NULL);
+        cop_op_done_durable(op, view, NULL);
 }
 
 /* -- stopping ------------------------------------------------------------------------------------------------------ */

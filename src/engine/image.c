@@ -185,7 +185,7 @@ static void delete_image(struct cop_engine *e, const struct cop_image_row *row)
         /* The row first: an image that is listed can be used. */
         if (cop_store_image_delete(e->store, row->id, NULL) < 0)
                 return;
-        cop_trash_add(e, row->path);
+        cop_trash_add_durable(e, row->path);
         if (row->golden_node[0])
                 cop_node_release(e, row->golden_node);
 }
@@ -319,7 +319,7 @@ void cop_image_remove(struct cop_engine *e, const char *ref, struct cop_op_to to
         delete_image(e, row);
         _cleanup_json_ json_t *detail = json_pack("{s:s, s:s?}", "image_id", row->id, "name", row->name);
         cop_engine_event(e, "image.removed", NULL, detail);
-        cop_answer(to, view, NULL);
+        cop_answer_durable(e, to, view, ret_op);
 }
 
 /* -- start --------------------------------------------------------------------------------------------------------- */

@@ -131,6 +131,7 @@ struct cop_engine {
         struct cop_record_hub *records;             /* owned (record.c): live records and their readers */
         struct cop_source *ttl_timer, *purge_timer; /* owned (policy.c) */
         struct cop_trash *trash;                    /* owned (trash.c) */
+        struct cop_durable *durable;                /* owned (durable.c) */
         struct cop_image_job *image_jobs;           /* owned list (image.c): builds and imports under way */
         struct cop_flattening *flattenings;         /* owned list (flatten.c): the first is under way */
         struct cop_warming *warmings;               /* owned list (golden.c): golden states being made */
@@ -160,6 +161,7 @@ struct cop_op *cop_op_new(struct cop_engine *e, struct cop_op_to to, void (*canc
 void cop_op_done(struct cop_op *op, json_t *result, const struct cop_error *err);
 void cop_op_progress(struct cop_op *op, json_t *event); /* event is borrowed */
 bool cop_op_cancelled(const struct cop_op *op);
+struct cop_engine *cop_op_engine(const struct cop_op *op);
 /* For *ret_op of a function that may have finished: the number of an operation, and the operation with this number, NULL once it is
  * done.  (The pointer alone would not do: its memory may already belong to the next one.) */
 uint64_t cop_op_serial(const struct cop_op *op);
@@ -170,6 +172,17 @@ void cop_op_on_cancel(struct cop_op *op, void (*cancel)(void *data), void *data)
 void cop_answer(struct cop_op_to to, json_t *result /* stolen */, const struct cop_error *err);
 
 void cop_doctors_drop(struct cop_engine *e); /* doctor.c */
+
+/* -- what survives a power cut: durable.c ---------------------------------------------------------------------------- */
+
+int cop_durable_new(struct cop_engine *e, struct cop_error *err);
+void cop_durable_free(struct cop_engine *e); /* after everybody who waits was called */
+/* Calls fn when all that was committed up to the end of this turn is on disk; err: it may not be.  At once only without memory. */
+typedef void (*cop_durable_fn)(const struct cop_error *err, void *userdata);
+void cop_engine_when_durable(struct cop_engine *e, cop_durable_fn fn, void *userdata);
+/* As cop_op_done and cop_answer, but a result is told only when it is on disk; the operation cannot be cancelled meanwhile. */
+void cop_op_done_durable(struct cop_op *op, json_t *result, const struct cop_error *err);
+void cop_answer_durable(struct cop_engine *e, struct cop_op_to to, json_t *result, struct cop_op **ret_op);
 
 /* -- sandboxes: sandbox.c ------------------------------------------------------------------------------------------- */
 

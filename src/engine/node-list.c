@@ -15,6 +15,16 @@ void cop_node_discard_folder(struct cop_engine *e, const char *id)
                 cop_trash_add(e, path);
 }
 
+/* Its row is deleted: N6. */
+static void discard_after_row(struct cop_engine *e, const struct cop_node_row *row)
+{
+        char path[4200];
+
+        if (cop_path_format(path, sizeof(path), "%s/nodes/%s", e->home, row->id) == 0)
+                cop_trash_add_durable(e, path);
+        cop_image_release(e, row->image_id);
+}
+
 /* -- views, listing ------------------------------------------------------------------------------------------------------------------ */
 
 json_t *cop_node_view(const struct cop_node_row *row)
@@ -89,8 +99,7 @@ static void delete_node(struct cop_engine *e, const struct cop_node_row *row)
 {
         if (cop_store_node_delete(e->store, row->id, NULL) < 0)
                 return;
-        cop_node_discard_folder(e, row->id);
-        cop_image_release(e, row->image_id);
+        discard_after_row(e, row);
 }
 
 /* Nothing needs it (N4), and nobody reads it just now. */
@@ -176,8 +185,7 @@ int cop_node_give_up(struct cop_engine *e, const struct cop_node_row *row, struc
         if (r > 0) /* what stands on it keeps it; it is no snapshot of anybody's any more */
                 r = cop_store_node_give_up(e->store, row->id, err);
         else if (r == 0 && (r = cop_store_node_delete(e->store, row->id, err)) == 0) {
-                cop_node_discard_folder(e, row->id);
-                cop_image_release(e, row->image_id);
+                discard_after_row(e, row);
                 if (row->parent_id[0] && cop_store_node_get(e->store, row->parent_id, &parent, NULL) == 0 &&
                     !cop_node_wanted(e, parent))
                         cop_node_release(e, row->parent_id);
@@ -198,18 +206,20 @@ void cop_node_release_read(struct cop_engine *e, const char *id)
                 delete_node(e, row);
 }
 
-void cop_node_remove(struct cop_engine *e, const char *ref, struct cop_op_to to)
+void cop_node_remove(struct cop_engine *e, const char *ref, struct cop_op_to to, struct cop_op **ret_op)
 {
         _cleanup_(cop_node_row_freep) struct cop_node_row *row = NULL;
         struct cop_error err;
 
+        if (ret_op)
+                *ret_op = NULL;
         int r = cop_store_node_get(e->store, ref, &row, &err);
         if (r == 0)
                 r = cop_node_give_up(e, row, &err);
         if (r < 0)
                 cop_answer(to, NULL, &err);
         else
-                cop_answer(to, cop_node_view(row), NULL);
+                cop_answer_durable(e, to, cop_node_view(row), ret_op);
 }
 
 void cop_nodes_sweep(struct cop_engine *e)

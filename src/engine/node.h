@@ -10,6 +10,8 @@
  *      N4  a node is deleted only when no sandbox that has not ended (head, layers, redo), no other node (layers) and no image (golden)
  *          needs it, and nobody reads or packs it
  *      N5  a sandbox that is suspended has node_id set to a node of its own, and pending_node empty
+ *      N6  a folder goes only when the end of its row is on disk
+ *      N7  what lasts is acknowledged when the store is on disk; a suspend when its node is, because pending_node was synced with it
  */
 #pragma once
 

@@ -82,6 +82,11 @@ bool cop_op_cancelled(const struct cop_op *op)
         return op && op->cancelled;
 }
 
+struct cop_engine *cop_op_engine(const struct cop_op *op)
+{
+        return op->engine;
+}
+
 uint64_t cop_op_serial(const struct cop_op *op)
 {
         return op->serial;

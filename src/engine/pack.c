@@ -135,7 +135,7 @@ static void end_unpack(struct cop_packing *p)
         }
         _cleanup_json_ json_t *detail = json_pack("{s:s, s:s?}", "node_id", row->id, "name", row->name);
         cop_engine_event(p->engine, "node.unpacked", NULL, detail);
-        cop_op_done(op, cop_node_view(row), NULL);
+        cop_op_done_durable(op, cop_node_view(row), NULL);
 }
 
 static void on_child(struct cop_source *s, const siginfo_t *si, void *userdata)

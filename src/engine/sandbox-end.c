@@ -6,8 +6,9 @@
  *      1  row "ending": the name is free.  Waiters, cells and commands are told
  *      2  STOP to the keeper, which kills everything, undoes mounts and cgroup, answers and exits.  When there is no keeper
  *         or it does not answer, it is killed and we clean up the cgroup ourselves
- *      3  files go to the trash: all but logs/, and these too when it was removed or never started
- *      4  row "ended": the uid range is free.  Callers are answered, the object is freed
+ *      3  files go to the trash, all but logs/
+ *      4  row "ended": the uid range is free, the object is freed.  When that is on disk, the logs of one that was removed or never
+ *         started go too, and callers are answered
  *
  * Each step may be repeated: a daemon that dies in between finds the row "ending" at its next start and begins again
  * at 2. Steps 2 and 3 keep this order because the kernel must be done with the files before they move.
@@ -47,19 +48,17 @@ static void answer_enders(struct cop_sandbox *sb, json_t *view)
         while (sb->end->enders) {
                 struct ender *ender = sb->end->enders;
                 sb->end->enders = ender->next;
-                cop_op_done(ender->op, json_incref(view), NULL);
+                cop_op_done_durable(ender->op, json_incref(view), NULL);
                 free(ender);
         }
 }
 
-static void discard_files(struct cop_sandbox *sb, bool logs_too)
+static void discard_files(struct cop_sandbox *sb)
 {
         static const char *const parts[] = {"fs", "run"};
         char path[4200];
 
-        if (logs_too)
-                cop_trash_add(sb->engine, sb->dir);
-        for (size_t i = 0; !logs_too && i < ELEMENTSOF(parts); i++)
+        for (size_t i = 0; i < ELEMENTSOF(parts); i++)
                 if (cop_path_format(path, sizeof(path), "%s/%s", sb->dir, parts[i]) == 0)
                         cop_trash_add(sb->engine, path);
 }
@@ -86,7 +85,7 @@ static void finish(struct cop_sandbox *sb)
                 sb->row->ended_at = cop_now(CLOCK_REALTIME);
                 free(sb->row->ended_reason);
                 sb->row->ended_reason = strdup(sb->end->reason);
-                discard_files(sb, removed);
+                discard_files(sb);
                 sb->end->discarded = true;
         }
         if (cop_store_sandbox_ended(e->store, sb->id, sb->row->ended_at, sb->end->reason, removed, &err) < 0) {
@@ -95,8 +94,10 @@ static void finish(struct cop_sandbox *sb)
         }
         if (sb->policy.copy)
                 cop_store_sandbox_forget(e->store, sb->id, NULL);
-        if (removed)
+        if (removed) {
+                cop_trash_add_durable(e, sb->dir);
                 cop_policy_purge(e);
+        }
         sb->state = COP_SANDBOX_ENDED;
         _cleanup_json_ json_t *detail = json_pack("{s:s}", "reason", sb->end->reason);
         cop_engine_event(e, "sandbox.ended", sb->id, detail);
@@ -250,10 +251,11 @@ static int purge_ended(struct cop_engine *e, const struct cop_sandbox_row *row, 
 {
         char path[4200];
 
-        if (cop_path_format(path, sizeof(path), "%s/sandboxes/%s", e->home, row->id) == 0)
-                cop_trash_add(e, path);
+        int r = cop_store_sandbox_ended(e->store, row->id, row->ended_at, row->ended_reason, true, err);
+        if (r == 0 && cop_path_format(path, sizeof(path), "%s/sandboxes/%s", e->home, row->id) == 0)
+                cop_trash_add_durable(e, path);
         cop_policy_purge(e);
-        return cop_store_sandbox_ended(e->store, row->id, row->ended_at, row->ended_reason, true, err);
+        return r;
 }
 
 static void prune_files(struct cop_engine *e)
@@ -283,7 +285,7 @@ void cop_engine_prune(struct cop_engine *e)
 
 /* -- operations ---------------------------------------------------------------------------------------------------- */
 
-static void remove_ended(struct cop_engine *e, const char *ref, struct cop_op_to to)
+static void remove_ended(struct cop_engine *e, const char *ref, struct cop_op_to to, struct cop_op **ret_op)
 {
         _cleanup_(cop_sandbox_row_freep) struct cop_sandbox_row *row = NULL;
         struct cop_sandbox *sb;
@@ -297,11 +299,12 @@ static void remove_ended(struct cop_engine *e, const char *ref, struct cop_op_to
         }
         json_t *view = cop_sandbox_row_view(e, row);
         r = purge_ended(e, row, &err);
-        if (r < 0) {
-                json_decref(view);
-                view = NULL;
+        if (r == 0) {
+                cop_answer_durable(e, to, view, ret_op);
+                return;
         }
-        cop_answer(to, view, r < 0 ? &err : NULL);
+        json_decref(view);
+        cop_answer(to, NULL, &err);
 }
 
 void cop_sandbox_remove(struct cop_engine *e, const char *ref, struct cop_op_to to, struct cop_op **ret_op)
@@ -311,7 +314,7 @@ void cop_sandbox_remove(struct cop_engine *e, const char *ref, struct cop_op_to 
         if (ret_op)
                 *ret_op = NULL;
         if (!sb) {
-                remove_ended(e, ref, to);
+                remove_ended(e, ref, to, ret_op);
                 return;
         }
         struct cop_op *op = cop_op_new(e, to, NULL, NULL);
@@ -341,7 +344,7 @@ static void sweep_one_done(json_t *result, const struct cop_error *err, void *us
                                                            "message", err->message));
         if (--s->open > 0)
                 return;
-        cop_op_done(s->op, json_pack("{s:o, s:o}", "removed", s->removed, "failed", s->failed), NULL);
+        cop_op_done_durable(s->op, json_pack("{s:o, s:o}", "removed", s->removed, "failed", s->failed), NULL);
         free(s);
 }
 
@@ -374,7 +377,7 @@ void cop_sandbox_remove_all(struct cop_engine *e, struct cop_op_to to, struct co
                         if (!(*row)->ended_reason || strcmp((*row)->ended_reason, "removed") != 0)
                                 purge_ended(e, *row, NULL);
         if (s->open == 1) {
-                cop_op_done(s->op, json_pack("{s:o, s:o}", "removed", s->removed, "failed", s->failed), NULL);
+                cop_op_done_durable(s->op, json_pack("{s:o, s:o}", "removed", s->removed, "failed", s->failed), NULL);
                 free(s);
         } else {
                 s->open--;

@@ -89,6 +89,8 @@ int cop_trash_new(struct cop_engine *e, struct cop_error *err); /* and goes on w
 void cop_trash_free(struct cop_engine *e);
 /* Takes path out of sight at once and deletes it in a child process. A missing path is fine. */
 void cop_trash_add(struct cop_engine *e, const char *path);
+/* The same once the store is on disk: for what a row named until now. */
+void cop_trash_add_durable(struct cop_engine *e, const char *path);
 
 /* -- gc.c ---------------------------------------------------------------------------------------------------------- */
 

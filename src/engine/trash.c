@@ -111,6 +111,33 @@ void cop_trash_add(struct cop_engine *e, const char *path)
                 start_child(e->trash);
 }
 
+struct later {
+        struct cop_engine *engine;
+        char path[];
+};
+
+/* After an error it stays: the next start, which knows what the disk has, sweeps it. */
+static void on_durable(const struct cop_error *err, void *userdata)
+{
+        struct later *later = userdata;
+
+        if (!err)
+                cop_trash_add(later->engine, later->path);
+        free(later);
+}
+
+void cop_trash_add_durable(struct cop_engine *e, const char *path)
+{
+        size_t n = strlen(path) + 1;
+        struct later *later = malloc(sizeof(*later) + n);
+
+        if (!later)
+                return; /* as after an error */
+        later->engine = e;
+        memcpy(later->path, path, n);
+        cop_engine_when_durable(e, on_durable, later);
+}
+
 int cop_trash_new(struct cop_engine *e, struct cop_error *err)
 {
         char path[4200];

@@ -220,7 +220,7 @@ static void get(struct cop_request *r)
 
 static void remove_one(struct cop_request *r)
 {
-        cop_node_remove(r->engine, cop_request_param(r, 0), cop_request_to(r));
+        cop_node_remove(r->engine, cop_request_param(r, 0), cop_request_to(r), &r->op);
 }
 
 const struct cop_route cop_api_states[] = {

@@ -70,6 +70,17 @@ struct cop_checkpointer {
         bool running, wanted, stop;
 };
 
+struct cop_syncer {
+        pthread_t thread;
+        pthread_mutex_t lock;
+        pthread_cond_t wake, through;
+        const char *path; /* borrowed from the store */
+        int event_fd;     /* owned */
+        uint64_t asked, done;
+        int failed; /* 0 or the negative errno of the first flush that failed */
+        bool ready, running, stop;
+};
+
 struct cop_store {
         sqlite3 *db;
         char *path;
@@ -79,6 +90,7 @@ struct cop_store {
         unsigned events_since_prune;
         int wal_done; /* pages in the log when this thread last copied them itself */
         struct cop_checkpointer checkpointer;
+        struct cop_syncer syncer;
 };
 
 /* Turns a result code of SQLite into an error that names the file. */
@@ -110,3 +122,6 @@ int cop_schema_migrate(struct cop_store *s, const char *const *steps, unsigned c
 /* checkpoint.c */
 int cop_checkpointer_start(struct cop_store *s, struct cop_error *err);
 void cop_checkpointer_stop(struct cop_store *s); /* waits for a copy under way */
+/* sync.c */
+int cop_syncer_start(struct cop_store *s, struct cop_error *err);
+void cop_syncer_stop(struct cop_store *s); /* after what was asked for */

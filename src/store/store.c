@@ -54,6 +54,8 @@ int cop_store_open(const char *path, struct cop_store **ret, struct cop_error *e
         r = set_up(s, err);
         if (r == 0)
                 r = cop_checkpointer_start(s, err);
+        if (r == 0)
+                r = cop_syncer_start(s, err);
         if (r < 0) {
                 cop_store_close(s);
                 return r;
@@ -67,6 +69,7 @@ struct cop_store *cop_store_close(struct cop_store *s)
         if (!s)
                 return NULL;
         cop_store_rollback(s);
+        cop_syncer_stop(s);
         cop_checkpointer_stop(s);
         for (size_t i = 0; i < s->statement_count; i++)
                 sqlite3_finalize(s->statements[i].stmt);

@@ -7,7 +7,8 @@
  *
  * Errors: disk_full, no_memory, io_error (with the path), and per function what is said there.  A function that fails
  * has changed nothing; inside a transaction the caller rolls back.  One thread.  Committed is durable against a crash
- * of the daemon at once, and against a crash of the host after the next checkpoint (synchronous = NORMAL).
+ * of the daemon at once, and against a crash of the host after the next sync (cop_store_sync…); what a crash of the host takes is
+ * always the newest commits.
  */
 #pragma once
 
@@ -33,6 +34,14 @@ struct cop_store *cop_store_close(struct cop_store *s); /* takes NULL; rolls bac
 int cop_store_begin(struct cop_store *s, struct cop_error *err);
 int cop_store_commit(struct cop_store *s, struct cop_error *err); /* on failure everything is rolled back */
 void cop_store_rollback(struct cop_store *s);                     /* nothing happens when none is open */
+
+/* Has everything that was committed written to disk by a thread.  The number is greater than all before it; the descriptor (borrowed)
+ * becomes readable when one is through, and sync_done then says up to which.  io_error stays: nothing is sure from then on. */
+uint64_t cop_store_sync_begin(struct cop_store *s);
+int cop_store_sync_fd(const struct cop_store *s);
+int cop_store_sync_done(struct cop_store *s, uint64_t *ret_upto, struct cop_error *err); /* *ret_upto is set always */
+/* The same, waiting: at a start and at an end only. */
+int cop_store_sync(struct cop_store *s, struct cop_error *err);
 
 /* -- images -------------------------------------------------------------------------------------------------------- */
 

@@ -106,6 +106,21 @@ static inline void wait_answer(struct engine_fixture *f, struct answer *a)
 }
 
 /* Turns the loop for a while. */
+static inline void on_driver_durable(const struct cop_error *err, void *userdata)
+{
+        *(bool *)userdata = true;
+}
+
+/* Until what was committed is on disk, and what waited for that has happened. */
+static inline void wait_durable(struct engine_fixture *f)
+{
+        bool done = false;
+
+        cop_engine_when_durable(f->engine, on_driver_durable, &done);
+        while (!done)
+                ASSERT_OK(cop_loop_turn(f->loop, USEC_PER_SEC), NULL);
+}
+
 static inline void turn_for(struct engine_fixture *f, usec_t time)
 {
         for (usec_t end = cop_now(CLOCK_MONOTONIC) + time; cop_now(CLOCK_MONOTONIC) < end;)

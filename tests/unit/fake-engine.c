@@ -734,9 +734,9 @@ void cop_node_get(struct cop_engine *e, const char *ref, struct cop_op_to to)
 {
         simple(e, "node", ref, to, NULL);
 }
-void cop_node_remove(struct cop_engine *e, const char *ref, struct cop_op_to to)
+void cop_node_remove(struct cop_engine *e, const char *ref, struct cop_op_to to, struct cop_op **ret_op)
 {
-        simple(e, "remove_node", ref, to, NULL);
+        simple(e, "remove_node", ref, to, ret_op);
 }
 
 /* -- packs ----------------------------------------------------------------------------------------------------------- */

@@ -303,6 +303,7 @@ TEST(a_start_that_fails_leaves_nothing)
         ASSERT_CONTAINS(a.err.message, "could not be started");
         while (f.engine->sandboxes)
                 ASSERT_OK(cop_loop_turn(f.loop, USEC_PER_SEC), NULL);
+        wait_durable(&f);
         char path[400];
         snprintf(path, sizeof(path), "%s/sandboxes", f.home);
         ASSERT_OK(rmdir(path), NULL); /* empty */

@@ -2,6 +2,7 @@
 #include "lib/test.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -255,5 +256,41 @@ TEST(a_writer_of_another_program_is_told_of)
         ASSERT_EQ(sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL), SQLITE_OK);
         ASSERT_OK(add_sandbox(s, "sb_a", &err), &err);
         sqlite3_close(db);
+        cop_store_close(s);
+}
+
+static void wait_synced(struct cop_store *s, uint64_t number, int expected)
+{
+        struct cop_error err;
+        uint64_t upto = 0;
+        int r = 0;
+
+        while (upto < number) {
+                struct pollfd p = {.fd = cop_store_sync_fd(s), .events = POLLIN};
+                ASSERT_EQ(poll(&p, 1, 60000), 1);
+                r = cop_store_sync_done(s, &upto, &err);
+        }
+        ASSERT_EQ(r, expected);
+}
+
+TEST(a_sync_is_told_and_a_failure_stays)
+{
+        const char *dir = test_dir();
+        struct cop_store *s = open_store(dir);
+        struct cop_error err;
+        char log[320], away[320];
+
+        ASSERT_OK(add_sandbox(s, "sb_a", &err), &err);
+        uint64_t first = cop_store_sync_begin(s), second = cop_store_sync_begin(s);
+        ASSERT(second > first);
+        wait_synced(s, second, 0);
+        ASSERT_OK(cop_store_sync(s, &err), &err);
+        snprintf(log, sizeof(log), "%s-wal", db_path(dir));
+        snprintf(away, sizeof(away), "%s-away", db_path(dir));
+        ASSERT_OK(rename(log, away), NULL);
+        wait_synced(s, cop_store_sync_begin(s), -ENOENT);
+        ASSERT_OK(rename(away, log), NULL);
+        ASSERT_EQ(cop_store_sync(s, &err), -ENOENT);
+        ASSERT_CONTAINS(err.message, "could not be written to disk");
         cop_store_close(s);
 }
