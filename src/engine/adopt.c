@@ -174,7 +174,7 @@ static void on_list(struct cop_msg *reply, const struct cop_error *err, void *us
         }
         sb->state = COP_SANDBOX_RUNNING;
         if (strcmp(sb->row->state, "running") != 0) { /* a daemon died before it could suspend it */
-                sb->row->pending_node[0] = '\0';
+                cop_node_discard_pending(sb);
                 snprintf(sb->row->state, sizeof(sb->row->state), "running");
                 cop_store_sandbox_set_node(sb->engine->store, sb->row, NULL);
         }
@@ -224,6 +224,16 @@ static void on_hello(struct cop_msg *reply, const struct cop_error *err, void *u
         cop_sandbox_take_over(sb);
 }
 
+/* It sleeps, or shall: on a state that is there? */
+static bool head_is_whole(struct cop_sandbox *sb)
+{
+        _cleanup_(cop_node_row_freep) struct cop_node_row *node = NULL;
+
+        /* One that cannot be read, or is not there, is told of when it is woken. */
+        return cop_store_node_get(sb->engine->store, sb->row->node_id, &node, NULL) < 0 ||
+               cop_node_is_whole(sb->engine, node);
+}
+
 static void adopt_one(struct cop_engine *e, struct cop_sandbox_row *row)
 {
         bool same_boot = row->boot_id && strcmp(row->boot_id, e->boot_id) == 0;
@@ -240,17 +250,22 @@ static void adopt_one(struct cop_engine *e, struct cop_sandbox_row *row)
         }
         if (cop_sandbox_read_image(sb, &err) < 0) /* it runs all the same; only new kernels need what is missing */
                 cop_log_warning("sandbox %s: %s", id, err.message);
-        if (strcmp(was, "suspended") == 0 && !sb->policy.copy) {
+        bool asleep = strcmp(was, "suspended") == 0, resuming = strcmp(was, "resuming") == 0;
+        if ((asleep || resuming) && !head_is_whole(sb)) {
+                cop_sandbox_end(sb, "host_reboot", NULL);
+                return;
+        }
+        if (asleep && !sb->policy.copy) {
                 sb->state = COP_SANDBOX_SUSPENDED;
                 return;
         }
         /* What is thawed half way only has to go: its end is not that of the sandbox. */
         const struct cop_keeper_events all = {cop_sandbox_on_event, cop_sandbox_on_lost, sb}, none = {0};
-        const struct cop_keeper_events events = strcmp(was, "resuming") == 0 ? none : all;
+        const struct cop_keeper_events events = resuming ? none : all;
         int r = cop_path_format(path, sizeof(path), "%s/run/keeper.sock", sb->dir);
         if (r == 0 && same_boot)
                 r = cop_keeper_connect(e->loop, path, &events, &sb->keeper, &err);
-        if (strcmp(was, "resuming") == 0 || (strcmp(was, "suspending") == 0 && r < 0))
+        if (resuming || (strcmp(was, "suspending") == 0 && (r < 0 || !same_boot)))
                 cop_sandbox_adopt_sleeping(sb, was);
         else if (strcmp(was, "ending") == 0 || sb->policy.copy) /* who read a copy is gone */
                 cop_sandbox_end(sb, "removed", NULL);
@@ -369,6 +384,7 @@ int cop_engine_adopt(struct cop_engine *e, struct cop_error *err)
         while (n > 0) /* oldest first: the list in memory is newest first */
                 adopt_one(e, rows[--n]);
         sweep_folders(e);
+        cop_nodes_drop_torn(e);
         cop_nodes_sweep(e);
         cop_engine_prune(e);
         return 0;

@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/fs.h"
 #include "base/parse.h"
@@ -220,6 +221,36 @@ void cop_node_remove(struct cop_engine *e, const char *ref, struct cop_op_to to,
                 cop_answer(to, NULL, &err);
         else
                 cop_answer_durable(e, to, cop_node_view(row), ret_op);
+}
+
+bool cop_node_is_whole(struct cop_engine *e, const struct cop_node_row *row)
+{
+        char path[4200];
+
+        if (!row->written_boot[0] || strcmp(row->written_boot, e->boot_id) == 0)
+                return true;
+        return cop_path_format(path, sizeof(path), "%s/nodes/%s/synced", e->home, row->id) == 0 &&
+               access(path, F_OK) == 0;
+}
+
+void cop_nodes_drop_torn(struct cop_engine *e)
+{
+        _cleanup_(cop_node_rows_freep) struct cop_node_row **rows = NULL;
+        struct cop_error err;
+        size_t dropped = 0;
+
+        if (cop_store_nodes_written_before(e->store, e->boot_id, &rows, &err) < 0) {
+                cop_log_warning("nodes that may be torn: %s", err.message);
+                return;
+        }
+        for (struct cop_node_row **row = rows; *row; row++)
+                if (!cop_node_is_whole(e, *row)) {
+                        delete_node(e, *row);
+                        dropped++;
+                }
+        if (dropped > 0)
+                cop_log_info("%zu checkpoints and forks were not on disk when the host went down, and are given up",
+                             dropped);
 }
 
 void cop_nodes_sweep(struct cop_engine *e)

@@ -10,7 +10,9 @@
 #include "base/fs.h"
 #include "base/id.h"
 #include "base/parse.h"
+#include "sandbox/cgroup.h"
 
+#define CLEANUP_WAIT 200                     /* ms */
 #define FREEZE_DEADLINE (600 * USEC_PER_SEC) /* gigabytes to a slow disk */
 
 static const char *const reasons[] = {"snapshot", "checkpoint", "suspend", "fork", "golden"};
@@ -149,6 +151,7 @@ struct cop_making {
         char sandbox_id[COP_ID_MAX];
         struct cop_node_row *row; /* owned; NULL: no node, only fn is to be called in its turn */
         bool end, files_only, lazy, sent, taken;
+        int64_t before; /* not lazy: nodes up to this seq were written before the keeper begins to sync */
         usec_t begun, lifetime;
         cop_node_fn fn; /* NULL: was told already */
         void *userdata;
@@ -167,6 +170,14 @@ static int node_path(struct cop_engine *e, const char *id, char *path, size_t si
         return r < 0 ? cop_error_errno(err, r, "%s", e->home) : 0;
 }
 
+/* The keeper writes `keep` last, after everything else is synced (K1). */
+static bool is_complete(struct cop_engine *e, const char *id)
+{
+        char path[4200];
+
+        return cop_path_format(path, sizeof(path), "%s/nodes/%s/keep", e->home, id) == 0 && access(path, F_OK) == 0;
+}
+
 /* N1: the row, and with it the head of the sandbox, in one transaction. */
 static int commit(struct cop_sandbox *sb, struct cop_making *m, struct cop_error *err)
 {
@@ -178,7 +189,12 @@ static int commit(struct cop_sandbox *sb, struct cop_making *m, struct cop_error
         int r = cop_store_begin(store, err);
         if (r < 0)
                 return r;
-        r = cop_store_node_insert(store, m->row, err);
+        if (m->lazy)
+                snprintf(m->row->written_boot, sizeof(m->row->written_boot), "%s", m->engine->boot_id);
+        else /* the whole filesystem was synced */
+                r = cop_store_nodes_synced(store, m->before, err);
+        if (r == 0)
+                r = cop_store_node_insert(store, m->row, err);
         memcpy(old_node, row->node_id, sizeof(old_node));
         memcpy(old_state, row->state, sizeof(old_state));
         /* What changed in memory is told against the newest node that has memory: a node of files alone taken from
@@ -238,6 +254,16 @@ static void kept_anew(struct cop_engine *e, const struct cop_making *m)
                 cop_policy_changed(e);
 }
 
+/* K1: the tree has ended, and all of it is on disk.  Only the answer is missing, because the keeper died. */
+static bool died_after_keep(struct cop_engine *e, const struct cop_making *m)
+{
+        if (!m->end || !is_complete(e, m->row->id))
+                return false;
+        cop_log_warning("the keeper of %s died when it had just suspended it", m->sandbox_id);
+        cop_cgroup_cleanup(m->sandbox_id, CLEANUP_WAIT, NULL);
+        return true;
+}
+
 static void on_frozen(struct cop_msg *reply, const struct cop_error *err, void *userdata)
 {
         struct cop_making *m = userdata;
@@ -247,19 +273,21 @@ static void on_frozen(struct cop_msg *reply, const struct cop_error *err, void *
 
         if (sb)
                 unlink_making(sb, m);
+        if (err && died_after_keep(e, m))
+                err = NULL;
         if (!err && (!sb || sb->state >= COP_SANDBOX_ENDING)) {
                 cop_error_set(&error, ESHUTDOWN, COP_ERR_sandbox_ended, "sandbox %s has ended", m->sandbox_id);
                 err = &error;
         }
-        if (!err) {
+        if (!err && reply) {
                 m->row->pause = cop_msg_u64_or(reply, COP_TAG_PAUSE, 0);
                 m->row->memory_bytes = cop_msg_u64_or(reply, COP_TAG_MEMORY_BYTES, 0);
                 m->row->file_bytes = cop_msg_u64_or(reply, COP_TAG_FILE_BYTES, 0);
                 m->row->files = cop_msg_u64_or(reply, COP_TAG_FILES, 0);
                 m->row->duration = cop_now(CLOCK_MONOTONIC) - m->begun;
-                if (commit(sb, m, &error) < 0)
-                        err = &error;
         }
+        if (!err && commit(sb, m, &error) < 0)
+                err = &error;
         if (err) {
                 cop_node_discard_folder(e, m->row->id);
                 if (sb)
@@ -279,6 +307,17 @@ static void on_frozen(struct cop_msg *reply, const struct cop_error *err, void *
                 kept_anew(e, m);
         make_next(e, m->sandbox_id);
         making_free(m);
+}
+
+void cop_node_discard_pending(struct cop_sandbox *sb)
+{
+        _cleanup_(cop_node_row_freep) struct cop_node_row *node = NULL;
+        const char *id = sb->row->pending_node;
+
+        if (id[0] && !cop_node_is_being_made(sb->engine, id) &&
+            cop_store_node_get(sb->engine->store, id, &node, NULL) == -ENOENT)
+                cop_node_discard_folder(sb->engine, id);
+        sb->row->pending_node[0] = '\0';
 }
 
 bool cop_node_is_being_made(struct cop_engine *e, const char *id)
@@ -361,13 +400,14 @@ static void complete_row(struct cop_sandbox *sb, struct cop_making *m)
 
 /* What the row will say, in the folder itself: a daemon that starts after a crash has nothing else (cop_node_recover).  The keeper
  * syncs it with the rest of a node that has to outlive the host. */
-static int write_note(const struct cop_node_row *row, const char *folder, struct cop_error *err)
+static int write_note(const struct cop_making *m, const char *folder, struct cop_error *err)
 {
-        _cleanup_json_ json_t *note =
-                json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s?, s:I, s:I}", "sandbox_id", row->sandbox_id,
-                          "parent_id", row->parent_id, "kind", row->kind, "reason", row->reason, "image_id",
-                          row->image_id, "cell_id", row->cell_id, "layers", row->layers, "spec", row->spec, "name",
-                          row->name, "created_at", (json_int_t)row->created_at, "ordinal", (json_int_t)row->ordinal);
+        const struct cop_node_row *row = m->row;
+        _cleanup_json_ json_t *note = json_pack(
+                "{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s?, s:I, s:I, s:I}", "sandbox_id", row->sandbox_id,
+                "parent_id", row->parent_id, "kind", row->kind, "reason", row->reason, "image_id", row->image_id,
+                "cell_id", row->cell_id, "layers", row->layers, "spec", row->spec, "name", row->name, "created_at",
+                (json_int_t)row->created_at, "ordinal", (json_int_t)row->ordinal, "before", (json_int_t)m->before);
         _cleanup_free_ char *text = note ? json_dumps(note, JSON_COMPACT) : NULL;
         char path[4200];
 
@@ -376,25 +416,12 @@ static int write_note(const struct cop_node_row *row, const char *folder, struct
                      : cop_write_file_unsynced(AT_FDCWD, path, text, strlen(text), 0600, err);
 }
 
-int cop_node_recover(struct cop_engine *e, const char *id, struct cop_node_row **ret, struct cop_error *err)
+static struct cop_node_row *row_of_note(const char *id, json_t *note)
 {
-        _cleanup_free_ char *text = NULL;
-        char path[4200];
-        size_t len;
+        struct cop_node_row *row = calloc(1, sizeof(*row));
 
-        /* The keeper writes `keep` last, after everything else is synced. */
-        int r = cop_path_format(path, sizeof(path), "%s/nodes/%s/keep", e->home, id);
-        if (r < 0 || access(path, F_OK) < 0)
-                return cop_error_set(err, ENOENT, COP_ERR_node_not_found, "node %s was not completed", id);
-        r = cop_path_format(path, sizeof(path), "%s/nodes/%s/node.json", e->home, id);
-        if (r == 0)
-                r = cop_read_file(AT_FDCWD, path, 16u << 20, &text, &len, err);
-        if (r < 0)
-                return r;
-        _cleanup_json_ json_t *note = json_loads(text, 0, NULL);
-        struct cop_node_row *row = note ? calloc(1, sizeof(*row)) : NULL;
         if (!row)
-                return cop_error_set(err, EIO, COP_ERR_image_damaged, "%s is unreadable", path);
+                return NULL;
         snprintf(row->id, sizeof(row->id), "%s", id);
         copy_id(note, "sandbox_id", row->sandbox_id, sizeof(row->sandbox_id));
         copy_id(note, "parent_id", row->parent_id, sizeof(row->parent_id));
@@ -407,14 +434,37 @@ int cop_node_recover(struct cop_engine *e, const char *id, struct cop_node_row *
         row->name = cop_json_copy_str(note, "name");
         row->created_at = (usec_t)json_integer_value(json_object_get(note, "created_at"));
         row->ordinal = json_integer_value(json_object_get(note, "ordinal"));
-        r = row->layers && row->spec ? cop_store_node_insert(e->store, row, err)
-                                     : cop_error_set(err, EIO, COP_ERR_image_damaged, "%s is incomplete", path);
-        if (r < 0) {
-                cop_node_row_free(row);
+        return row;
+}
+
+int cop_node_recover(struct cop_engine *e, const char *id, struct cop_node_row **ret, struct cop_error *err)
+{
+        _cleanup_(cop_node_row_freep) struct cop_node_row *row = NULL;
+        _cleanup_free_ char *text = NULL;
+        char path[4200];
+        size_t len;
+
+        if (!id[0] || !is_complete(e, id))
+                return cop_error_set(err, ENOENT, COP_ERR_node_not_found, "node %s was not completed", id);
+        if (cop_store_node_get(e->store, id, ret, NULL) == 0) /* an earlier start came as far as that */
+                return 0;
+        int r = cop_path_format(path, sizeof(path), "%s/nodes/%s/node.json", e->home, id);
+        if (r == 0)
+                r = cop_read_file(AT_FDCWD, path, 16u << 20, &text, &len, err);
+        if (r < 0)
                 return r;
-        }
-        *ret = row;
-        return 0;
+        _cleanup_json_ json_t *note = json_loads(text, 0, NULL);
+        if (!note)
+                return cop_error_set(err, EIO, COP_ERR_image_damaged, "%s is unreadable", path);
+        row = row_of_note(id, note);
+        if (!row || !row->layers || !row->spec)
+                return cop_error_set(err, EIO, COP_ERR_image_damaged, "%s is incomplete", path);
+        r = cop_store_nodes_synced(e->store, (int64_t)json_integer_value(json_object_get(note, "before")), err);
+        if (r == 0)
+                r = cop_store_node_insert(e->store, row, err);
+        if (r == 0)
+                *ret = TAKE_PTR(row);
+        return r;
 }
 
 static int send_freeze(struct cop_sandbox *sb, struct cop_making *m, struct cop_error *err)
@@ -429,8 +479,10 @@ static int send_freeze(struct cop_sandbox *sb, struct cop_making *m, struct cop_
                 r = node_path(m->engine, m->row->id, path, sizeof(path), err);
         if (r == 0 && mkdir(path, 0700) < 0)
                 r = cop_error_errno(err, errno, "making %s", path);
+        if (r == 0 && !m->lazy)
+                r = cop_store_node_newest(m->engine->store, &m->before, err);
         if (r == 0)
-                r = write_note(m->row, path, err);
+                r = write_note(m, path, err);
         if (r == 0 && m->row->parent_id[0])
                 r = node_path(m->engine, m->row->parent_id, parent, sizeof(parent), err);
         if (r < 0)

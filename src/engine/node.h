@@ -2,10 +2,11 @@
  * travel.c).
  *
  * Invariants of the commit of a node; the code names them by number:
- *      N1  a node's row is inserted only after the keeper said that all its files are synced; of a checkpoint or a fork: written.  What
- *          alone needs those runs, and ends with the host; what outlives it, a suspended sandbox or a snapshot, is synced after them
+ *      N1  a node's row is inserted only after the keeper said that all its files are synced; of a checkpoint or a fork: written
+ *          (written_boot).  What alone needs those runs, and ends with the host; what outlives it, a suspended sandbox or a snapshot, is
+ *          synced after them, and takes the mark away.  A start in another boot drops those that still have it
  *      N2  a folder below nodes/ without a row belongs to nobody: the next start of a daemon deletes it, unless a sandbox names it
- *          as pending_node
+ *          as pending_node, with which it goes
  *      N3  layers and memory of a node are never changed; what is no longer needed is deleted whole
  *      N4  a node is deleted only when no sandbox that has not ended (head, layers, redo), no other node (layers) and no image (golden)
  *          needs it, and nobody reads or packs it
@@ -69,6 +70,8 @@ void cop_nodes_release_layers(struct cop_engine *e, const char *layers);
 void cop_node_release_read(struct cop_engine *e, const char *id);
 /* A suspend was cut off by the end of the daemon: the row of its node, if the keeper completed it (N1). */
 int cop_node_recover(struct cop_engine *e, const char *id, struct cop_node_row **ret, struct cop_error *err);
+/* The same when it came to nothing: the folder goes with the mark (N2). */
+void cop_node_discard_pending(struct cop_sandbox *sb);
 /* Whether its sandbox, which has not ended, may still want to go back to it; or it was unpacked, and stays until it is removed. */
 bool cop_node_wanted(struct cop_engine *e, const struct cop_node_row *row);
 /* Deletes it if nobody needs it (N4) and nobody may want it; false when it stays. */
@@ -78,7 +81,10 @@ bool cop_node_is_being_made(struct cop_engine *e, const char *id);
 /* Nobody wants it any more: deleted with those of its ancestors that only served it, or, when something needs it, without a name
  * and an end from now on.  1; 0 when nothing was to be done. */
 int cop_node_give_up(struct cop_engine *e, const struct cop_node_row *row, struct cop_error *err);
-/* At start: folders without a row (N2). */
+/* Whether all of it is there: not when it was only written (N1), and the host went down before it was on disk. */
+bool cop_node_is_whole(struct cop_engine *e, const struct cop_node_row *row);
+/* At start, when sandboxes that slept on one have ended: rows of nodes that are not whole; and folders without a row (N2). */
+void cop_nodes_drop_torn(struct cop_engine *e);
 void cop_nodes_sweep(struct cop_engine *e);
 
 /* -- flatten.c: deep stacks of layers ------------------------------------------------------------------------------------------ */

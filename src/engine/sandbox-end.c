@@ -86,6 +86,7 @@ static void finish(struct cop_sandbox *sb)
                 free(sb->row->ended_reason);
                 sb->row->ended_reason = strdup(sb->end->reason);
                 discard_files(sb);
+                cop_node_discard_pending(sb);
                 sb->end->discarded = true;
         }
         if (cop_store_sandbox_ended(e->store, sb->id, sb->row->ended_at, sb->end->reason, removed, &err) < 0) {

@@ -555,8 +555,9 @@ void cop_sandbox_adopt_sleeping(struct cop_sandbox *sb, const char *was)
 
         if (strcmp(was, "suspending") == 0) {
                 if (cop_node_recover(sb->engine, sb->row->pending_node, &node, &err) < 0) {
+                        bool same_boot = sb->row->boot_id && strcmp(sb->row->boot_id, sb->engine->boot_id) == 0;
                         cop_log_warning("sandbox %s was lost while it was suspended: %s", sb->id, err.message);
-                        cop_sandbox_end(sb, "keeper_died", NULL);
+                        cop_sandbox_end(sb, same_boot ? "keeper_died" : "host_reboot", NULL);
                         return;
                 }
                 memcpy(sb->row->node_id, node->id, sizeof(sb->row->node_id));

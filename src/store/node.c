@@ -5,11 +5,11 @@
 
 #define C(field, kind) COP_COLUMN(struct cop_node_row, field, kind)
 static const struct cop_column columns[] = {
-        C(id, ID),          C(sandbox_id, ID), C(parent_id, ID), C(kind, ID),
-        C(reason, ID),      C(image_id, ID),   C(cell_id, ID),   C(seq, I64),
-        C(name, TEXT),      C(layers, TEXT),   C(spec, TEXT),    C(created_at, I64),
-        C(expires_at, I64), C(pause, I64),     C(duration, I64), C(memory_bytes, I64),
-        C(file_bytes, I64), C(files, I64),     C(ordinal, I64),
+        C(id, ID),          C(sandbox_id, ID), C(parent_id, ID),    C(kind, ID),
+        C(reason, ID),      C(image_id, ID),   C(cell_id, ID),      C(seq, I64),
+        C(name, TEXT),      C(layers, TEXT),   C(spec, TEXT),       C(created_at, I64),
+        C(expires_at, I64), C(pause, I64),     C(duration, I64),    C(memory_bytes, I64),
+        C(file_bytes, I64), C(files, I64),     C(written_boot, ID), C(ordinal, I64),
 };
 #undef C
 static const struct cop_table table = COP_TABLE(struct cop_node_row, columns);
@@ -27,10 +27,10 @@ int cop_store_node_insert(struct cop_store *s, struct cop_node_row *row, struct 
         int r = cop_sql_exec(s,
                              "INSERT INTO nodes(id, sandbox_id, parent_id, kind, reason, image_id, cell_id, name, "
                              "layers, spec, created_at, expires_at,"
-                             " pause, duration, memory_bytes, file_bytes, files, ordinal)"
+                             " pause, duration, memory_bytes, file_bytes, files, written_boot, ordinal)"
                              " VALUES(:id, :sandbox_id, :parent_id, :kind, :reason, :image_id, :cell_id, :name, "
                              ":layers, :spec, :created_at, :expires_at,"
-                             " :pause, :duration, :memory_bytes, :file_bytes, :files, :ordinal)",
+                             " :pause, :duration, :memory_bytes, :file_bytes, :files, :written_boot, :ordinal)",
                              &table, row, err);
 
         if (r < 0)
@@ -61,7 +61,7 @@ int cop_store_node_list(struct cop_store *s, const struct cop_node_filter *f, st
                 s,
                 "SELECT seq, id, sandbox_id, parent_id, kind, reason, image_id, cell_id, name, layers,"
                 " CASE WHEN :b THEN '' ELSE spec END AS spec, created_at, expires_at, pause, duration, "
-                "memory_bytes, file_bytes, files, ordinal"
+                "memory_bytes, file_bytes, files, written_boot, ordinal"
                 " FROM nodes WHERE (:id IS NULL OR sandbox_id = :id) AND (:text IS NULL OR reason = :text)"
                 " AND (:a = 0 OR name IS NOT NULL) ORDER BY seq",
                 &cop_sql_args_table, &args, &table, ret, err);
@@ -101,6 +101,36 @@ int cop_store_node_next_expiry(struct cop_store *s, usec_t *ret, struct cop_erro
                 return r;
         *ret = (usec_t)at;
         return 0;
+}
+
+int cop_store_node_newest(struct cop_store *s, int64_t *ret_seq, struct cop_error *err)
+{
+        int64_t seq = 0;
+        int r = cop_sql_number(s, "SELECT max(seq) FROM nodes", NULL, NULL, &seq, err);
+
+        if (r < 0)
+                return r;
+        *ret_seq = seq;
+        return 0;
+}
+
+int cop_store_nodes_synced(struct cop_store *s, int64_t upto, struct cop_error *err)
+{
+        struct cop_sql_args args = {.a = upto};
+        int r = cop_sql_exec(s, "UPDATE nodes SET written_boot = '' WHERE written_boot <> '' AND seq <= :a",
+                             &cop_sql_args_table, &args, err);
+
+        return r < 0 ? r : 0;
+}
+
+int cop_store_nodes_written_before(struct cop_store *s, const char *boot_id, struct cop_node_row ***ret,
+                                   struct cop_error *err)
+{
+        struct cop_sql_args args = {.text = boot_id};
+        int r = cop_sql_query(s, "SELECT * FROM nodes WHERE written_boot <> '' AND written_boot <> :text ORDER BY seq",
+                              &cop_sql_args_table, &args, &table, ret, err);
+
+        return r < 0 ? r : 0;
 }
 
 int cop_store_node_set_layers(struct cop_store *s, const char *id, const char *layers, struct cop_error *err)

@@ -127,8 +127,12 @@ static const char step_10[] = "ALTER TABLE cells DROP COLUMN parent_id;"
                               "ALTER TABLE contexts DROP COLUMN last_cell;"
                               "ALTER TABLE sandboxes DROP COLUMN travel_cell;";
 
+/* The boot of the host in which a node was only written: it may be half on disk in any other.  '' = it is on disk. */
+static const char step_11[] = "ALTER TABLE nodes ADD COLUMN written_boot TEXT NOT NULL DEFAULT '';"
+                              "CREATE INDEX nodes_written ON nodes(seq) WHERE written_boot <> '';";
+
 const char *const cop_schema_steps[] = {
-        step_1, step_2, step_3, step_4, step_5, step_6, step_7, step_8, step_9, step_10,
+        step_1, step_2, step_3, step_4, step_5, step_6, step_7, step_8, step_9, step_10, step_11,
 };
 const unsigned cop_schema_step_count = ELEMENTSOF(cop_schema_steps);
 

@@ -164,6 +164,7 @@ struct cop_node_row {
         usec_t pause, duration;                   /* how long the source stood still, and the whole of it */
         uint64_t memory_bytes, file_bytes, files; /* its own */
         int64_t ordinal;                          /* one more than its parent's */
+        char written_boot[40]; /* "" = it is on disk, else the boot id of the host in which it was only written */
 };
 /* The row is what makes a node visible: insert it once its files are synced.  name_taken. */
 int cop_store_node_insert(struct cop_store *s, struct cop_node_row *row /* seq is set */, struct cop_error *err);
@@ -178,6 +179,11 @@ struct cop_node_filter {
 /* In order of seq. */
 int cop_store_node_list(struct cop_store *s, const struct cop_node_filter *f, struct cop_node_row ***ret,
                         struct cop_error *err);
+/* The seq of the newest, 0 = there is none; all up to that seq are on disk now; those that were only written, in another boot. */
+int cop_store_node_newest(struct cop_store *s, int64_t *ret_seq, struct cop_error *err);
+int cop_store_nodes_synced(struct cop_store *s, int64_t upto, struct cop_error *err);
+int cop_store_nodes_written_before(struct cop_store *s, const char *boot_id, struct cop_node_row ***ret,
+                                   struct cop_error *err);
 int cop_store_node_set_layers(struct cop_store *s, const char *id, const char *layers, struct cop_error *err);
 /* It is no snapshot of anybody's any more: without a name and an end, and what was unpacked only serves as a layer. */
 int cop_store_node_give_up(struct cop_store *s, const char *id, struct cop_error *err);

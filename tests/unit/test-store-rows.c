@@ -783,6 +783,42 @@ static void add_snapshot(struct cop_store *s, const char *id, const char *name, 
         ASSERT_OK(cop_store_node_insert(s, &row, &err), &err);
 }
 
+static void add_written(struct cop_store *s, const char *id, const char *boot)
+{
+        struct cop_node_row row = {
+                .kind = "memory", .reason = "fork", .image_id = "im_a", .layers = (char *)"[]", .spec = (char *)"{}"};
+        struct cop_error err;
+
+        snprintf(row.id, sizeof(row.id), "%s", id);
+        snprintf(row.written_boot, sizeof(row.written_boot), "%s", boot);
+        ASSERT_OK(cop_store_node_insert(s, &row, &err), &err);
+}
+
+TEST(nodes_that_were_only_written_are_told_in_another_boot)
+{
+        struct cop_store *s = open_store();
+        _cleanup_(cop_node_rows_freep) struct cop_node_row **rows = NULL, **none = NULL;
+        struct cop_error err;
+        int64_t newest = -1;
+
+        ASSERT_OK(cop_store_node_newest(s, &newest, &err), &err);
+        ASSERT_EQ(newest, 0);
+        add_written(s, "nd_a", "boot-1");
+        add_written(s, "nd_b", "");
+        ASSERT_OK(cop_store_node_newest(s, &newest, &err), &err);
+        add_written(s, "nd_c", "boot-1");
+        add_written(s, "nd_d", "boot-2");
+        ASSERT_OK(cop_store_nodes_synced(s, newest, &err), &err); /* nd_c came while it was synced */
+        ASSERT_OK(cop_store_nodes_written_before(s, "boot-2", &rows, &err), &err);
+        ASSERT(rows[0] && !rows[1]);
+        ASSERT_STR(rows[0]->id, "nd_c");
+        ASSERT_STR(rows[0]->written_boot, "boot-1");
+        ASSERT_OK(cop_store_nodes_synced(s, INT64_MAX, &err), &err);
+        ASSERT_OK(cop_store_nodes_written_before(s, "boot-3", &none, &err), &err);
+        ASSERT(!none[0]);
+        cop_store_close(s);
+}
+
 TEST(snapshots_expire_in_order_and_once)
 {
         struct cop_store *s = open_store();
