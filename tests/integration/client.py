@@ -198,6 +198,7 @@ class Daemon:
         self.socket = self.home / "coppice.sock"
         self.api = Api(str(self.socket))
         self.process: subprocess.Popen | None = None
+        self.env: dict[str, str] = {}  # added to ours
         self.log = self.home.parent / (self.home.name + ".log")
 
     def start(self) -> Daemon:
@@ -205,7 +206,8 @@ class Daemon:
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
                 [*self.wrapper, str(BUILD / "bin" / "coppiced"), "--home", str(self.home), "--ready-fd", str(ready_w), *self.args],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[ready_w], start_new_session=True)
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[ready_w], start_new_session=True,
+                env={**os.environ, **self.env})
         os.close(ready_w)
         with os.fdopen(ready_r, "rb") as ready:
             line = ready.readline()
