@@ -74,7 +74,6 @@ def goto(api: Api, sb: Sandbox) -> None:
 
 
 def resume(api: Api, sb: Sandbox) -> None:
-    sb.suspend()
     sb.resume()
 
 
@@ -92,6 +91,8 @@ def beginning(home: Home, operation: Callable) -> Sandbox:
     if operation is goto:
         sb.snapshot(name="before")
         say(sb, "set two")
+    if operation is resume:
+        sb.suspend()
     return sb
 
 

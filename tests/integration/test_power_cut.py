@@ -380,8 +380,7 @@ def test_removal_of_a_snapshot(rig, early):
     rig.replay(check)
 
 
-@early
-def test_merging_of_a_deep_stack(rig, early):
+def test_merging_of_a_deep_stack(rig):
     deep = 32  # flatten.c
     with rig.living() as api:
         sb = talker(api)
@@ -395,7 +394,7 @@ def test_merging_of_a_deep_stack(rig, early):
             nodes = rig.disk.home / "nodes"
             return (nodes / head / "flat").exists() and not (nodes / head / "flat.partial").exists() and len(os.listdir(nodes)) == deep
 
-        rig.record(sb.suspend, merged, early, wanted=lambda step: "/flat" in step.path or "/trash/" in step.path)
+        rig.record(sb.suspend, merged, early=True, wanted=lambda step: "/flat" in step.path or "/trash/" in step.path)
 
     def check(api: Api, acknowledged: bool):
         info = api.get(sb.path)
