@@ -55,11 +55,14 @@ static void step_of_fd(const char *call, int fd)
 int openat64(int dir_fd, const char *path, int flags, ...)
 {
         const char *boot_id = getenv("COPPICE_BOOT_ID");
-        va_list args;
+        mode_t mode = 0;
 
-        va_start(args, flags);
-        mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(args, mode_t) : 0;
-        va_end(args);
+        if (flags & (O_CREAT | O_TMPFILE)) {
+                va_list args;
+                va_start(args, flags);
+                mode = va_arg(args, mode_t);
+                va_end(args);
+        }
         if (boot_id && strcmp(path, "/proc/sys/kernel/random/boot_id") == 0)
                 path = boot_id;
         return (int)syscall(SYS_openat, dir_fd, path, flags, mode);
