@@ -11,10 +11,14 @@
 #include "engine/sandbox.h"
 
 #define TREES_PER_CHILD 64
+#define TRIES 5
+#define RETRY (200 * USEC_PER_MSEC) /* doubled each time: a keeper may still write into a node that was given up */
 
 struct cop_trash {
         struct cop_engine *engine; /* borrowed */
         struct cop_source *child;  /* owned; NULL = no child runs */
+        struct cop_source *timer;  /* owned: another try */
+        unsigned failures;         /* in a row */
         bool more;                 /* something was added while it ran */
 };
 
@@ -25,9 +29,24 @@ static void on_child(struct cop_source *s, const siginfo_t *si, void *userdata)
         struct cop_trash *t = userdata;
 
         t->child = cop_source_free(s);
-        if (si->si_code != CLD_EXITED || si->si_status != 0)
-                cop_log_warning("trees in %s/trash could not be deleted", t->engine->home);
-        else if (t->more)
+        if (si->si_code != CLD_EXITED || si->si_status != 0) {
+                if (++t->failures < TRIES)
+                        cop_source_set_time(t->timer,
+                                            cop_usec_add(cop_now(CLOCK_MONOTONIC), RETRY << (t->failures - 1)));
+                else
+                        cop_log_warning("trees in %s/trash could not be deleted", t->engine->home);
+                return;
+        }
+        t->failures = 0;
+        if (t->more)
+                start_child(t);
+}
+
+static void on_timer(struct cop_source *s, usec_t now, void *userdata)
+{
+        struct cop_trash *t = userdata;
+
+        if (!t->child)
                 start_child(t);
 }
 
@@ -150,13 +169,17 @@ int cop_trash_new(struct cop_engine *e, struct cop_error *err)
         if (!e->trash)
                 return cop_error_errno(err, ENOMEM, "engine");
         e->trash->engine = e;
-        start_child(e->trash);
-        return 0;
+        r = cop_loop_add_timer(e->loop, USEC_INFINITY, on_timer, e->trash, &e->trash->timer, err);
+        if (r == 0)
+                start_child(e->trash);
+        return r;
 }
 
 void cop_trash_free(struct cop_engine *e)
 {
-        if (e->trash)
+        if (e->trash) {
                 cop_source_free(e->trash->child); /* rm goes on; whoever inherits it reaps it */
+                cop_source_free(e->trash->timer);
+        }
         free(TAKE_PTR(e->trash));
 }
