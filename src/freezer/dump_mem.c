@@ -156,7 +156,8 @@ static int finish_area(struct area_state *s)
         s->vma.extents = (uint32_t)s->extent_count;
         for (size_t i = 0; i < s->extent_count; i++)
                 cop_image_add(w, IMG_EXTENTS, &s->extents[i]);
-        qsort(s->patches, s->patch_count, sizeof(*s->patches), compare_addresses);
+        if (s->patch_count > 0)
+                qsort(s->patches, s->patch_count, sizeof(*s->patches), compare_addresses);
         s->vma.first_patch = cop_image_count(w, IMG_EXTENTS);
         s->vma.patches = (uint32_t)s->patch_count;
         for (size_t i = 0; i < s->patch_count; i++)
