@@ -82,7 +82,8 @@ int cop_dump_mapped_file(struct cop_dump *d, uint32_t proc, const struct cop_vma
 int cop_dump_duplicate(struct cop_dump *d, struct cop_dump_file *known, struct cop_error *err);
 /* The file index of a descriptor of the engine itself (one that was in flight); proc is who holds the socket. */
 int cop_dump_own_fd(struct cop_dump *d, uint32_t proc, int fd, struct cop_error *err);
-int cop_dump_path_file(struct cop_dump *d, uint32_t proc, const char *link, struct cop_error *err);
+int cop_dump_executable(struct cop_dump *d, uint32_t proc, const char *link, const struct stat *st,
+                        struct cop_error *err);
 /* dump_known.c.  An object, added when it is new (NULL: out of memory; valid until the next is added); the description that a
  * descriptor like this one (dev, ino, flags, pid, fd) belongs to, the one for mappings of an object, the one with this index, or
  * NULL; a new one added (NULL: out of memory); the link id of an object whose descriptions share more than their inode. */

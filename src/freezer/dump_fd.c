@@ -801,6 +801,22 @@ static int dump_mapped_object(struct cop_dump *d, uint32_t proc, const struct co
         return first ? cop_dump_object_pages(d, fd, (uint64_t)st.st_size, &f->first_extent, &f->extents, err) : 0;
 }
 
+/* The name of an external file that is mapped, or NULL.  Overlayfs tells other numbers in maps than stat does.  A mapped file whose
+ * path is "/" is one that is mounted itself, out of the tree's sight: it is asked, and must be an external one. */
+static int mapped_external(struct cop_dump *d, uint32_t proc, const struct cop_vma *v, const char *path,
+                           const char **ret, struct cop_error *err)
+{
+        struct stat st = {.st_dev = v->dev, .st_ino = v->ino};
+
+        *ret = external_name(d, &st);
+        if (*ret || strcmp(path, "/") != 0)
+                return 0;
+        _cleanup_close_ int fd = open_mapped(d, proc, v);
+        if (fd >= 0 && fstat(fd, &st) == 0)
+                *ret = external_name(d, &st);
+        return *ret ? 0 : cop_not_freezable(d, proc, err, "maps a file that has no name in the sandbox");
+}
+
 int cop_dump_mapped_file(struct cop_dump *d, uint32_t proc, const struct cop_vma *v, struct cop_error *err)
 {
         /* Of one file all shared writable mappings can use one description, and all others another. */
@@ -814,15 +830,16 @@ int cop_dump_mapped_file(struct cop_dump *d, uint32_t proc, const struct cop_vma
                                       .own_fd = -EBADF,
                                       .flags = flags,
                                       .mapping = true};
-        int r = 0;
+        const char *external;
 
         const struct cop_dump_file *same = cop_dump_known_mapping(d, v->dev, v->ino, flags == O_RDWR);
         if (same)
                 return (int)same->index;
         snprintf(path, sizeof(path), "%s", d->vmas[proc].text + v->path);
         bool deleted = cut_deleted(path);
-        const struct stat identity = {.st_dev = v->dev, .st_ino = v->ino};
-        const char *external = external_name(d, &identity);
+        int r = mapped_external(d, proc, v, path, &external, err);
+        if (r < 0)
+                return r;
         if (external) { /* a program that has no path in the tree's root: its first process's own */
                 f.kind = IMG_FILE_EXTERNAL;
                 f.path = cop_image_puts(d->writer, external);
@@ -850,11 +867,16 @@ int cop_dump_mapped_file(struct cop_dump *d, uint32_t proc, const struct cop_vma
         return cop_dump_remember(d, known) ? (int)known.index : cop_error_errno(err, ENOMEM, "collecting mapped files");
 }
 
-/* The executable: a file by path. */
-int cop_dump_path_file(struct cop_dump *d, uint32_t proc, const char *link, struct cop_error *err)
+int cop_dump_executable(struct cop_dump *d, uint32_t proc, const char *link, const struct stat *st,
+                        struct cop_error *err)
 {
         struct img_file f = {.kind = IMG_FILE_REGULAR, .flags = O_RDONLY, .arg = {0, 0, 1}};
+        const char *external = external_name(d, st);
 
-        f.path = cop_image_puts(d->writer, link);
+        if (external)
+                f.kind = IMG_FILE_EXTERNAL;
+        else if (strcmp(link, "/") == 0)
+                return cop_not_freezable(d, proc, err, "runs a program that has no name in the sandbox");
+        f.path = cop_image_puts(d->writer, external ? external : link);
         return (int)cop_image_add(d->writer, IMG_FILES, &f);
 }

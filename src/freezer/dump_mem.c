@@ -492,7 +492,7 @@ static int dump_guards(struct cop_dump *d, uint32_t proc, int pagemap_fd, struct
         struct img_proc *ip = cop_image_record(d->writer, IMG_PROCS, proc);
 
         ip->first_guard = cop_image_count(d->writer, IMG_GUARDS);
-        if (d->vmas[proc].guards)
+        if (d->vmas[proc].guards && cop_scan_guard(pagemap_fd))
                 while (arg.start < arg.end) {
                         long n = ioctl(pagemap_fd, COP_PAGEMAP_SCAN, &arg);
                         if (n < 0)

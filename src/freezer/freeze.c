@@ -171,7 +171,7 @@ static int dump_executables(struct cop_dump *d, struct cop_error *err)
                 ssize_t n = readlinkat(d->tree.procs[i].dir_fd, "exe", link, sizeof(link) - 1);
                 if (file == IMG_NONE && n > 0) {
                         link[n] = '\0';
-                        int r = cop_dump_path_file(d, i, link, err);
+                        int r = cop_dump_executable(d, i, link, &st, err);
                         if (r < 0)
                                 return r;
                         file = (uint32_t)r;

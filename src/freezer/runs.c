@@ -36,6 +36,16 @@ int cop_runs_add(struct cop_runs *r, uint64_t start, uint64_t end, bool written)
         return 0;
 }
 
+uint64_t cop_scan_guard(int pagemap_fd)
+{
+        static _Atomic int known; /* 1 = no, 2 = yes */
+        struct cop_scan_arg nothing = {.size = sizeof(nothing), .return_mask = COP_PAGE_IS_GUARD};
+
+        if (known == 0)
+                known = ioctl(pagemap_fd, COP_PAGEMAP_SCAN, &nothing) < 0 && errno == EINVAL ? 1 : 2;
+        return known == 2 ? COP_PAGE_IS_GUARD : 0;
+}
+
 uint64_t cop_scan_next(const struct cop_scan_arg *arg, const struct cop_page_region *regions, long n)
 {
         if (n < (long)arg->vec_len)
@@ -46,7 +56,8 @@ uint64_t cop_scan_next(const struct cop_scan_arg *arg, const struct cop_page_reg
 static int scan(struct cop_runs *r, int pagemap_fd, uint64_t start, uint64_t end, unsigned flags)
 {
         static struct cop_page_region regions[2048];
-        uint64_t not = COP_PAGE_IS_PFNZERO | COP_PAGE_IS_GUARD | (flags & COP_SCAN_ANONYMOUS ? 0 : COP_PAGE_IS_FILE);
+        uint64_t not =
+                COP_PAGE_IS_PFNZERO | cop_scan_guard(pagemap_fd) | (flags & COP_SCAN_ANONYMOUS ? 0 : COP_PAGE_IS_FILE);
         struct cop_scan_arg arg = {
                 .size = sizeof(arg),
                 .flags = flags & COP_SCAN_PROTECT ? COP_PM_SCAN_WP_MATCHING : 0,

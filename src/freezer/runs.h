@@ -31,6 +31,8 @@ enum cop_scan_flags {
         COP_SCAN_WRITTEN = 2,   /* only what was written */
         COP_SCAN_ANONYMOUS = 4, /* no page here is of a file */
 };
+/* The categories of PAGEMAP_SCAN that mark guard pages (MADV_GUARD_INSTALL): none before kernel 6.15, where asking for it is EINVAL. */
+uint64_t cop_scan_guard(int pagemap_fd);
 /* Where a PAGEMAP_SCAN that gave n regions has to go on.  Not arg->walk_end alone: the kernel (up to 6.18 at least) leaves there where
  * its own buffer of 512 regions was last full, although it went on to the end; starting again from it would report pages twice,
  * and those that the first report has just protected as unwritten.  A scan that did not fill the caller's array is complete. */
