@@ -74,6 +74,7 @@ class Kernel:
         self.dir = tempfile.mkdtemp(prefix="cop-k-")
         self.cwd = cwd or tempfile.mkdtemp(prefix="cop-cwd-")
         self.image = image
+        self.dir_inside = "/run/k" if image else self.dir  # as the kernel sees it
         os.chmod(self.dir, 0o777)
         self.exit = None
         self.ready = None
@@ -91,7 +92,7 @@ class Kernel:
         if stock:
             argv += ["--stock"]
         if image:
-            argv += ["--inside", "/run/k"]
+            argv += ["--inside", self.dir_inside]
             prefix = image.prefix(self.dir)
             environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/home/user", "LANG": "C.UTF-8"}
         elif not stock:

@@ -2,6 +2,7 @@
 
 import json
 import time
+from pathlib import Path
 
 import pytest
 
@@ -71,10 +72,11 @@ def test_a_greeting_that_fails_says_so(kernel):
 
 
 @pytest.mark.parametrize("idle", [False, True])
-def test_a_greeting_waits_for_a_busy_kernel(kernel, tmp_path, idle):
+def test_a_greeting_waits_for_a_busy_kernel(kernel, idle):
     """Also when the kernel is busier than was thought: it is ready, and the greeting comes first when it has time."""
-    go = tmp_path / "go"
-    kernel.start(f"import os, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)\nx = 41")
+    go = Path(kernel.dir, "go")
+    inside = f"{kernel.dir_inside}/go"
+    kernel.start(f"import os, time\nwhile not os.path.exists({inside!r}): time.sleep(0.01)\nx = 41")
     kernel.settle(0.3)
     kernel.send(op="abandon")
     greeting = kernel.reopen("x += 1", idle=idle)
