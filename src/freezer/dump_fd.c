@@ -817,6 +817,15 @@ static int mapped_external(struct cop_dump *d, uint32_t proc, const struct cop_v
         return *ret ? 0 : cop_not_freezable(d, proc, err, "maps a file that has no name in the sandbox");
 }
 
+/* Of an image that is not an ancestor (those are known by their numbers): by its path it would not be there at the thaw. */
+static bool is_page_file(const char *path)
+{
+        const char *name = strrchr(path, '/');
+
+        return name && strncmp(name, "/pages-", 7) == 0 && strspn(name + 7, "0123456789abcdef") == 32 &&
+               strcmp(name + 39, ".img") == 0;
+}
+
 int cop_dump_mapped_file(struct cop_dump *d, uint32_t proc, const struct cop_vma *v, struct cop_error *err)
 {
         /* Of one file all shared writable mappings can use one description, and all others another. */
@@ -853,6 +862,9 @@ int cop_dump_mapped_file(struct cop_dump *d, uint32_t proc, const struct cop_vma
                 f.kind = IMG_FILE_SHMEM;
                 f.path = cop_image_puts(d->writer, "shared-anonymous");
                 r = dump_mapped_object(d, proc, v, &known, &f, path, err);
+        } else if (is_page_file(path)) {
+                return cop_not_freezable(d, proc, err, "maps pages of the memory image in %.200s, which is no parent",
+                                         path);
         } else {
                 f.kind = IMG_FILE_REGULAR;
                 f.path = cop_image_puts(d->writer, path);

@@ -44,6 +44,7 @@ struct area_state {
         struct img_vma vma;                /* being joined; start == end: none */
         /* Extents of the area being built; written to the tables when it is complete. */
         struct img_extent *extents, *patches; /* owned */
+        uint64_t patched;                     /* where the last extent that has patches on it ends */
         size_t extent_count, extents_allocated, patch_count, patches_allocated;
         uint32_t first_new; /* extent records of this process with pages still to be written: source IMG_NONE */
 };
@@ -81,8 +82,8 @@ static int add_patch(struct area_state *s, struct img_extent e)
 }
 
 /* The extent before e that lies in the same page file at the same distance, with nothing but short ones in between and no hole:
- * there the file's bytes must not show.  Both together are long: a short one may become a patch itself, and patches do not
- * overlap.  SIZE_MAX: none. */
+ * there the file's bytes must not show.  Patches do not overlap: so both together are long, since a short one may become a patch
+ * itself, and there are no patches on those in between.  SIZE_MAX: none. */
 static size_t find_continued(const struct area_state *s, const struct img_extent *e)
 {
         uint64_t start = e->address, end = start + (uint64_t)e->pages * IMG_PAGE;
@@ -92,7 +93,7 @@ static size_t find_continued(const struct area_state *s, const struct img_extent
                 return SIZE_MAX;
         for (size_t i = s->extent_count, looks = 0; i > 0 && looks < GAP_MAX; i--, looks++) {
                 const struct img_extent *x = &s->extents[i - 1];
-                if (x->address + (uint64_t)x->pages * IMG_PAGE != start)
+                if (x->address + (uint64_t)x->pages * IMG_PAGE != start || start < s->patched)
                         break;
                 if (x->source == e->source && e->offset - x->offset == e->address - x->address &&
                     end - x->address >= RUN_LONG * IMG_PAGE)
@@ -119,6 +120,7 @@ static int add_extent(struct area_state *s, struct img_extent e)
         x->pages = (uint32_t)((e.address - x->address) / IMG_PAGE) + e.pages;
         x->checksum = 0; /* of an ancestor's extents only whole ones can be verified */
         s->extent_count = at + 1;
+        s->patched = x->address + (uint64_t)x->pages * IMG_PAGE;
         return r;
 }
 
@@ -163,6 +165,7 @@ static int finish_area(struct area_state *s)
         for (size_t i = 0; i < s->patch_count; i++)
                 cop_image_add(w, IMG_EXTENTS, &s->patches[i]);
         s->extent_count = s->patch_count = 0;
+        s->patched = 0;
         cop_image_add(w, IMG_VMAS, &s->vma);
         s->vma.start = s->vma.end = 0;
         return 0;
@@ -184,6 +187,7 @@ static int add_image_backed(struct area_state *s, const struct cop_vma *v, int s
                             size_t n)
 {
         uint64_t at = v->start, dirty = 0;
+        size_t patches = s->patch_count;
         int r = 0;
 
         for (size_t i = 0; i < n; i++)
@@ -207,8 +211,12 @@ static int add_image_backed(struct area_state *s, const struct cop_vma *v, int s
                                 .source = (uint32_t)source,
                         };
                         s->d->pages_kept += e.pages;
+                        bool patched = s->patch_count > patches;
                         r = add_extent(s, e);
+                        if (patched)
+                                s->patched = stop;
                 }
+                patches = s->patch_count;
                 if (r == 0 && i < n)
                         r = runs[i].written ? add_new(s, runs[i].start, runs[i].end, false)
                                             : keep(s, runs[i].start, runs[i].end, false);

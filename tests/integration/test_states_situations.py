@@ -43,6 +43,18 @@ def test_1_3_7_thirty_rounds(states_daemon, shared):
     assert shared.info()["contexts"][0]["kernel_pid"] == first
 
 
+def test_wakes_with_checkpoints_in_between(make):
+    """An image is the parent of the next, whatever was written since; a state that its own reader refuses is no state."""
+    sandbox = make()
+    sandbox.ok("kept = {}; import os; pid = os.getpid()")
+    for n in range(25):
+        sandbox.ok(f"kept[{n}] = 'v{n}'; open('/workspace/f{n}', 'w').write('content {n}')")
+        sandbox.suspend()
+        if n % 3:
+            assert sandbox.resume()["memoryRestored"] is True
+        assert sandbox.text(f"kept == {{n: f'v{{n}}' for n in range({n + 1})}}, pid == os.getpid()") == "(True, True)"
+
+
 def test_4_resume_without_a_wait(shared):
     for _ in range(3):
         shared.suspend()
@@ -270,7 +282,7 @@ def test_26_27_28_the_clock_is_right_at_once_and_stays_so(shared):
 
 
 def test_31_32_forks_have_their_own_entropy_and_identity(shared):
-    shared.ok("import uuid, random, socket, secrets; random.seed()")
+    shared.ok("import os, uuid, random, socket, secrets; random.seed()")
     children = shared.fork(count=2)
     code = "os.urandom(16).hex(), str(uuid.uuid4()), secrets.token_hex(), socket.gethostname()"
     values = [sandbox.text(code).strip("()").split(", ") for sandbox in (shared, *children)]
@@ -284,6 +296,7 @@ def test_31_32_forks_have_their_own_entropy_and_identity(shared):
 
 def test_34_a_snapshot_holds_what_was_there_then(api, shared):
     """What came after it is in no sandbox made from it, nor is what another child did."""
+    shared.ok("import os")
     shared.snapshot(name="clean")
     shared.ok("secret = 'hunter2'; open('/workspace/secret', 'w').write(secret); os.environ['TOKEN'] = 'hunter2'")
     first = api.new(**{"from": "clean"})
