@@ -586,7 +586,6 @@ static int register_cell(struct cop_cell *cell, struct cop_context *c, struct co
 
         snprintf(row->sandbox_id, sizeof(row->sandbox_id), "%s", sb->id);
         snprintf(row->context_id, sizeof(row->context_id), "%s", c->row->id);
-        row->created_at = cop_now(CLOCK_REALTIME);
         row->generation = c->row->generation;
         save_options(cell);
         if (asprintf(&row->record, "%s.ndjson", row->id) < 0)
@@ -608,6 +607,7 @@ int cop_cell_repeat(struct cop_context *c, const struct cop_cell_row *of, struct
         load_options(cell);
         cell->stdin_open = false; /* nobody is there to answer */
         cell->row->options = (free(cell->row->options), NULL);
+        cell->row->created_at = cop_now(CLOCK_REALTIME);
         memcpy(cell->row->replay_of, of->id, sizeof(cell->row->replay_of));
         int r = register_cell(cell, c, err);
         if (r < 0) {
@@ -631,6 +631,7 @@ static int submit(struct pending_cell *p, struct cop_sandbox *sb, struct cop_err
                 return cop_error_set(err, EAGAIN, COP_ERR_too_many,
                                      "context %s has %u cells waiting, the most there can be; wait for them",
                                      c->row->id, c->queued);
+        cell->row->created_at = cop_now(CLOCK_REALTIME);
         /* One that need not wait is written once: as running. */
         bool at_once = !c->queue_head && !c->replay && may_run(c);
         if (at_once)

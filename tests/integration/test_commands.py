@@ -174,7 +174,8 @@ def test_flood_is_bounded_and_told(sandbox, daemon):
     for event in events:
         if event["type"] == "truncated":
             last = event
-    assert last and last["dropped"] == c["stdout_bytes"] - (64 << 20)
+    kept = c["stdout_bytes"] - last["dropped"]  # the cap is that of the file, whose frames have headers
+    assert 60 << 20 < kept <= 64 << 20
 
 
 def test_disconnect_rules(sandbox):
