@@ -48,8 +48,7 @@ class States:
             times, base = [], []
             for _ in range(self.rounds(15)):
                 begin = time.perf_counter()
-                reply = sb.api.post(f"{sb.path}/fork", {}, timeout=120)
-                child = self.sandbox_of(reply["sandboxes"][0])
+                child = self.forks(sb, 1)[0]
                 assert child.text("x") == "41"
                 times.append((time.perf_counter() - begin) * 1e3)
                 child.remove()
@@ -64,8 +63,7 @@ class States:
         times, extra = [], []
         for _ in range(self.rounds(6)):
             begin = time.perf_counter()
-            reply = sb.api.post(f"{sb.path}/fork", {"count": 8}, timeout=120)
-            children = [self.sandbox_of(c) for c in reply["sandboxes"]]
+            children = self.forks(sb, 8)
             assert [c.text("x") for c in children] == ["41"] * 8
             times.append((time.perf_counter() - begin) * 1e3)
             extra += [private_mib(c.id) for c in children]

@@ -7,6 +7,23 @@
 
 #define FIELDS 5
 
+void cop_checks_add(json_t *list, const char *name, bool ok, bool needed, const char *detail, const char *remedy)
+{
+        json_array_append_new(list, json_pack("{s:s, s:b, s:b, s:s, s:s?}", "name", name, "ok", ok, "needed", needed,
+                                              "detail", detail, "remedy", ok ? NULL : remedy));
+}
+
+bool cop_checks_pass(json_t *list)
+{
+        json_t *check;
+        size_t i;
+
+        json_array_foreach (list, i, check)
+                if (!json_is_true(json_object_get(check, "ok")) && json_is_true(json_object_get(check, "needed")))
+                        return false;
+        return true;
+}
+
 static json_t *parse_line(const char *line, size_t n)
 {
         struct {

@@ -25,12 +25,6 @@
 static bool json;
 static const struct cop_option options[] = {COP_OPTION_JSON(&json), {0}};
 
-static void add(json_t *checks, const char *name, bool ok, bool needed, const char *detail, const char *remedy)
-{
-        json_array_append_new(checks, json_pack("{s:s,s:b,s:b,s:s,s:s?}", "name", name, "ok", ok, "needed", needed,
-                                                "detail", detail, "remedy", ok ? NULL : remedy));
-}
-
 static int spawn_probe(const char *keeper, const char *home, pid_t *ret_pid, int *ret_fd, struct cop_error *err)
 {
         _cleanup_close_ int write_fd = -EBADF;
@@ -75,8 +69,8 @@ static json_t *probe_host(const char *daemon, const struct cop_place *place)
                 while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
                         ;
         json_t *checks = cop_checks_parse(text.len ? text.data : "", text.len);
-        add(checks, "keeper", json_array_size(checks) > 0, true, err.errnum ? err.message : keeper,
-            "install coppice-keeper beside coppiced");
+        cop_checks_add(checks, "keeper", json_array_size(checks) > 0, true, err.errnum ? err.message : keeper,
+                       "install coppice-keeper beside coppiced");
         return checks;
 }
 
@@ -89,8 +83,8 @@ static void check_home(json_t *checks, const struct cop_place *place)
 
         snprintf(detail, sizeof(detail), there ? "%s, %s free" : "%s does not exist yet", place->home,
                  cop_format_size(free_bytes, size));
-        add(checks, "home", !there || free_bytes > (2ull << 30), true, detail,
-            "free some space, or set COPPICE_HOME to a place with 2 GiB");
+        cop_checks_add(checks, "home", !there || free_bytes > (2ull << 30), true, detail,
+                       "free some space, or set COPPICE_HOME to a place with 2 GiB");
 }
 
 static void check_programs(json_t *checks)
@@ -105,8 +99,8 @@ static void check_programs(json_t *checks)
                 for (char *folder; copy && !found && (folder = strsep(&rest, ":"));)
                         found = cop_path_format(path, sizeof(path), "%s/%s", folder, names[i]) == 0 &&
                                 access(path, X_OK) == 0;
-                add(checks, names[i], found, false, found ? path : "not in PATH",
-                    "needed to make images: run make deps");
+                cop_checks_add(checks, names[i], found, false, found ? path : "not in PATH",
+                               "needed to make images: run make deps");
         }
 }
 
@@ -114,20 +108,14 @@ static json_t *check_here(const struct cop_place *place)
 {
         struct cop_error err = COP_ERROR_NULL;
         char program[COP_HOME_PATH_MAX];
-        bool ok = true;
-        json_t *check;
-        size_t i;
 
         bool found = cop_daemon_path(program, sizeof(program), &err) == 0;
         json_t *checks = found ? probe_host(program, place) : json_array();
         check_home(checks, place);
         check_programs(checks);
-        add(checks, "coppiced", found, true, found ? program : err.message, "build it with make");
-        add(checks, "daemon", true, false, "not running; any coppice command starts it", NULL);
-        json_array_foreach (checks, i, check)
-                ok = ok &&
-                     (json_is_true(json_object_get(check, "ok")) || json_is_false(json_object_get(check, "needed")));
-        return json_pack("{s:b,s:o}", "ok", ok, "checks", checks);
+        cop_checks_add(checks, "coppiced", found, true, found ? program : err.message, "build it with make");
+        cop_checks_add(checks, "daemon", true, false, "not running; any coppice command starts it", NULL);
+        return json_pack("{s:b,s:o}", "ok", cop_checks_pass(checks), "checks", checks);
 }
 
 static void print_check(struct cop_cli *cli, json_t *check)

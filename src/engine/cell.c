@@ -385,7 +385,6 @@ static void launch(struct cop_context *c, struct cop_cell *cell)
         };
         struct cop_error err;
 
-        cell->context = c;
         c->running = cell;
         cop_checkpoint_cell_begins(c->sandbox, cell->before);
         cell->outputs = cop_outputs_new(cell->output_max, cop_now(CLOCK_REALTIME));

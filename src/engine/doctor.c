@@ -29,26 +29,18 @@ struct cop_doctor {
 struct report {
         struct cop_engine *engine;
         json_t *checks;
-        bool ok;
 };
-
-static void add(struct report *r, const char *name, bool ok, bool needed, const char *detail, const char *remedy)
-{
-        json_array_append_new(r->checks, json_pack("{s:s, s:b, s:b, s:s, s:s?}", "name", name, "ok", ok, "needed",
-                                                   needed, "detail", detail, "remedy", ok ? NULL : remedy));
-        if (needed && !ok)
-                r->ok = false;
-}
 
 static void check_cgroup_moves(struct report *r)
 {
         int fd = r->engine->cgroup_moves_fd;
 
-        add(r, "cgroup_moves", fd >= 0, false,
-            fd >= 0          ? "quick (favordynmods)"
-            : fd == -ENOTSUP ? "slow: COPPICE_SLOW_CGROUPS is set"
-                             : strerror(-fd),
-            "run Linux 6.0 or newer with cgroup v1 built in: starting and waking take 10 to 20 ms longer without");
+        cop_checks_add(
+                r->checks, "cgroup_moves", fd >= 0, false,
+                fd >= 0          ? "quick (favordynmods)"
+                : fd == -ENOTSUP ? "slow: COPPICE_SLOW_CGROUPS is set"
+                                 : strerror(-fd),
+                "run Linux 6.0 or newer with cgroup v1 built in: starting and waking take 10 to 20 ms longer without");
 }
 
 static void check_space(struct report *r)
@@ -57,16 +49,17 @@ static void check_space(struct report *r)
         char size[COP_SIZE_MAX], detail[4300];
 
         if (statvfs(r->engine->home, &st) < 0) {
-                add(r, "disk", false, true, strerror(errno), "check the disk that holds COPPICE_HOME");
+                cop_checks_add(r->checks, "disk", false, true, strerror(errno),
+                               "check the disk that holds COPPICE_HOME");
                 return;
         }
         uint64_t left = (uint64_t)st.f_bavail * st.f_frsize;
         snprintf(detail, sizeof(detail), "%s free in %s", cop_format_size(left, size), r->engine->home);
-        add(r, "disk", left >= SPACE_NEEDED, true, detail,
-            "free at least 2 GiB, or point COPPICE_HOME to a larger disk");
-        add(r, "inodes", st.f_files == 0 || st.f_favail > 100000, true,
-            st.f_files == 0 || st.f_favail > 100000 ? "enough" : "nearly used up",
-            "delete files on the disk that holds COPPICE_HOME");
+        cop_checks_add(r->checks, "disk", left >= SPACE_NEEDED, true, detail,
+                       "free at least 2 GiB, or point COPPICE_HOME to a larger disk");
+        cop_checks_add(r->checks, "inodes", st.f_files == 0 || st.f_favail > 100000, true,
+                       st.f_files == 0 || st.f_favail > 100000 ? "enough" : "nearly used up",
+                       "delete files on the disk that holds COPPICE_HOME");
 }
 
 static void check_uids(struct report *r)
@@ -76,8 +69,9 @@ static void check_uids(struct report *r)
 
         int n = cop_uids_claimed(r->engine, &err);
         snprintf(detail, sizeof(detail), "%d of %u in use by all daemons of this machine", n, r->engine->slots);
-        add(r, "uid_ranges", n >= 0 && (unsigned)n < r->engine->slots, true, n < 0 ? err.message : detail,
-            n < 0 ? "make /run/coppice writable for coppiced" : "remove sandboxes, also those of other daemons");
+        cop_checks_add(
+                r->checks, "uid_ranges", n >= 0 && (unsigned)n < r->engine->slots, true, n < 0 ? err.message : detail,
+                n < 0 ? "make /run/coppice writable for coppiced" : "remove sandboxes, also those of other daemons");
 }
 
 static bool on_path(const char *program)
@@ -107,11 +101,12 @@ static void check_programs(struct report *r)
                 {"network.nft", "nft", "apt-get install nftables (needed for network policies)"},
         };
 
-        add(r, "image.tool", access(r->engine->image_tool, X_OK) == 0, false, r->engine->image_tool,
-            "install libexec/coppice-image");
+        cop_checks_add(r->checks, "image.tool", access(r->engine->image_tool, X_OK) == 0, false, r->engine->image_tool,
+                       "install libexec/coppice-image");
         for (size_t i = 0; i < ELEMENTSOF(programs); i++) {
                 bool there = on_path(programs[i].program);
-                add(r, programs[i].check, there, false, there ? "found" : "not found", programs[i].remedy);
+                cop_checks_add(r->checks, programs[i].check, there, false, there ? "found" : "not found",
+                               programs[i].remedy);
         }
 }
 
@@ -126,7 +121,7 @@ static void check_image(struct report *r)
         while (rows[n])
                 n++;
         snprintf(detail, sizeof(detail), "%zu image%s", n, n == 1 ? "" : "s");
-        add(r, "image", n > 0, false, detail, "coppice image build code-interpreter");
+        cop_checks_add(r->checks, "image", n > 0, false, detail, "coppice image build code-interpreter");
 }
 
 /* -- what the keeper finds --------------------------------------------------------------------------------------------- */
@@ -152,23 +147,18 @@ void cop_doctors_drop(struct cop_engine *e)
 
 static void finish(struct cop_doctor *d, json_t *probed)
 {
-        struct report r = {.engine = d->engine, .checks = probed ? probed : json_array(), .ok = true};
+        struct report r = {.engine = d->engine, .checks = probed ? probed : json_array()};
         struct cop_op *op = d->op;
-        json_t *check;
-        size_t i;
 
-        json_array_foreach (r.checks, i, check)
-                r.ok = r.ok &&
-                       (json_is_true(json_object_get(check, "ok")) || !json_is_true(json_object_get(check, "needed")));
-        add(&r, "keeper", json_array_size(r.checks) > 0, true, r.engine->keeper_path,
-            "install coppice-keeper beside coppiced");
+        cop_checks_add(r.checks, "keeper", json_array_size(r.checks) > 0, true, r.engine->keeper_path,
+                       "install coppice-keeper beside coppiced");
         check_cgroup_moves(&r);
         check_uids(&r);
         check_space(&r);
         check_programs(&r);
         check_image(&r);
         doctor_free(d);
-        cop_op_done(op, json_pack("{s:b, s:o}", "ok", r.ok, "checks", r.checks), NULL);
+        cop_op_done(op, json_pack("{s:b, s:o}", "ok", cop_checks_pass(r.checks), "checks", r.checks), NULL);
 }
 
 static void on_probed(struct cop_source *s, const siginfo_t *si, void *userdata)

@@ -52,6 +52,13 @@ def child_of(api: Api, name: str) -> Sandbox:
     return Sandbox(api, made[0]["id"])
 
 
+def woken(api: Api, id: str) -> Sandbox:
+    """It slept, and has its memory again."""
+    copy = Sandbox(api, id)
+    assert copy.resume(require_memory=True)["memoryRestored"]
+    return copy
+
+
 def found(api: Api, path: str) -> dict | None:
     try:
         return api.get(path)
@@ -203,8 +210,8 @@ def test_suspend(rig, early):
         if info["state"] == "ended":
             assert not acknowledged and info["ended_reason"] == "host_reboot"
             return
-        copy = Sandbox(api, sb.id)
-        assert info["state"] == "suspended" and copy.resume(require_memory=True)["memoryRestored"]
+        assert info["state"] == "suspended"
+        copy = woken(api, sb.id)
         assert say(copy) in (["two"] if acknowledged else ["one", "two"])
         assert say(copy, "set three") == "three"
 
@@ -254,8 +261,7 @@ def test_fork_and_suspend_of_the_copy(rig, early):
         info = found(api, children[0].path)
         assert not acknowledged or info and info["state"] == "suspended"
         if info and info["state"] == "suspended":
-            copy = Sandbox(api, info["id"])
-            assert copy.resume(require_memory=True)["memoryRestored"] and say(copy) == "two"
+            assert say(woken(api, info["id"])) == "two"
 
     before = (rig.folder / "daemon.log").stat().st_size
     rig.replay(check)
@@ -296,8 +302,7 @@ def test_goto(rig, early):
         if info["state"] == "ended":
             assert not acknowledged and info["ended_reason"] == "host_reboot"
             return
-        copy = Sandbox(api, sb.id)
-        assert copy.resume(require_memory=True)["memoryRestored"]
+        copy = woken(api, sb.id)
         assert say(copy) in (["four"] if acknowledged else ["one", "four"])
         if acknowledged:  # written before the suspend, and synced by it
             copy.goto(node)
@@ -330,8 +335,7 @@ def test_checkpoints_and_undo(rig):
         if info["state"] == "ended":
             assert not acknowledged and info["ended_reason"] == "host_reboot"
             return
-        copy = Sandbox(api, sb.id)
-        assert copy.resume(require_memory=True)["memoryRestored"]
+        copy = woken(api, sb.id)
         state = copy.text("x, open('/workspace/file').read()")
         assert state in (["(4, '4')"] if acknowledged else ["(1, '1')", "(4, '4')"])
         if acknowledged:
@@ -355,8 +359,7 @@ def test_removal_of_what_sleeps(rig, early):
         info = found(api, sb.path)
         assert not acknowledged or info is None or info["state"] == "ended"
         if info and info["state"] != "ended":
-            copy = Sandbox(api, sb.id)
-            assert copy.resume(require_memory=True)["memoryRestored"] and say(copy) == "two"
+            assert say(woken(api, sb.id)) == "two"
         assert say(child_of(api, "below")) == "one", "it has a name"
 
     rig.replay(check)
@@ -401,8 +404,7 @@ def test_merging_of_a_deep_stack(rig):
         if info["state"] == "ended":
             assert not acknowledged
             return
-        copy = Sandbox(api, sb.id)
-        assert copy.resume(require_memory=True)["memoryRestored"]
+        copy = woken(api, sb.id)
         assert say(copy) == "two" or not acknowledged
         assert copy.exec("ls")["stdout"].split() == ["answer", "ask", "file", f"layer-{deep - 2}"]
 
