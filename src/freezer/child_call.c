@@ -11,8 +11,6 @@
 
 #include "base/cleanup.h"
 
-#define STACK_SIZE (256UL << 10)
-
 struct order {
         int (*call)(void *argument);
         void *argument;
@@ -27,7 +25,7 @@ static int carry_out(void *pointer)
         return 0;
 }
 
-/* The pid of a child that has ended by the time, or -errno. */
+/* The pid of the child, or -errno. */
 static long clone_and_call(struct clone_args *args, int (*call)(void *), void *argument)
 {
         register int (*call_register)(void *) __asm__("r12") = call;
@@ -52,24 +50,40 @@ static long clone_and_call(struct clone_args *args, int (*call)(void *), void *a
         return ret;
 }
 
-int cop_child_call(pid_t pid, int (*call)(void *argument), void *argument)
+static long start(pid_t pid, char *stack, uint64_t flags, int (*call)(void *), void *argument)
 {
-        struct order order = {.call = call, .argument = argument, .result = -EIO};
-        _cleanup_free_ char *stack = aligned_alloc(4096, STACK_SIZE);
         struct clone_args args = {
-                .flags = CLONE_VM | CLONE_VFORK | CLONE_FILES,
+                .flags = CLONE_VM | CLONE_FILES | flags,
                 .stack = (uintptr_t)stack,
-                .stack_size = STACK_SIZE,
+                .stack_size = COP_CHILD_STACK,
                 .set_tid = pid ? (uintptr_t)&pid : 0,
                 .set_tid_size = pid != 0,
         };
 
+        return clone_and_call(&args, call, argument);
+}
+
+pid_t cop_child_start(pid_t pid, char *stack, int (*call)(void *argument), void *argument)
+{
+        return (pid_t)start(pid, stack, 0, call, argument);
+}
+
+void cop_child_reap(pid_t pid)
+{
+        while (waitpid(pid, NULL, __WALL) < 0 && errno == EINTR)
+                ;
+}
+
+int cop_child_call(pid_t pid, int (*call)(void *argument), void *argument)
+{
+        struct order order = {.call = call, .argument = argument, .result = -EIO};
+        _cleanup_free_ char *stack = aligned_alloc(4096, COP_CHILD_STACK);
+
         if (!stack)
                 return -ENOMEM;
-        long child = clone_and_call(&args, carry_out, &order);
+        long child = start(pid, stack, CLONE_VFORK, carry_out, &order);
         if (child < 0)
                 return (int)child;
-        while (waitpid((pid_t)child, NULL, __WALL) < 0 && errno == EINTR)
-                ;
+        cop_child_reap((pid_t)child);
         return order.result;
 }

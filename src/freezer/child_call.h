@@ -8,3 +8,19 @@
 /* With this pid, when `pid` is not 0.  Returns what the call does (0 or -errno), or why there was none: -EEXIST when the pid is
  * taken.  The call may make descriptors and write memory; it must return. */
 int cop_child_call(pid_t pid, int (*call)(void *argument), void *argument);
+
+/* The same without waiting: the call runs beside the caller, who must not touch what it touches (libc's thread-local data among it),
+ * and must end it and reap it.  The stack, aligned to 16, is the caller's until then.  The child's pid, or -errno. */
+#define COP_CHILD_STACK (256UL << 10) /* bytes */
+pid_t cop_child_start(pid_t pid, char *stack, int (*call)(void *argument), void *argument);
+void cop_child_reap(pid_t pid);
+
+/* A system call that leaves errno alone. */
+static inline long cop_raw_syscall4(long nr, long a, long b, long c, long d)
+{
+        long ret;
+        register long r10 __asm__("r10") = d;
+
+        __asm__ volatile("syscall" : "=a"(ret) : "0"(nr), "D"(a), "S"(b), "d"(c), "r"(r10) : "rcx", "r11", "memory");
+        return ret;
+}

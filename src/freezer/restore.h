@@ -38,18 +38,21 @@ struct cop_restore_shared {
         } place[];
 };
 
+struct cop_stand_in; /* restore_as.c */
+
 struct cop_restore {
         const struct cop_thaw_request *request; /* borrowed */
         const struct cop_image *image;          /* borrowed */
         struct cop_restore_shared *shared;
         size_t shared_size;
         int shared_fd;
-        int *objects;  /* descriptor of each file of the image, or -EBADF */
-        int *sources;  /* page files, moved high */
-        int base_fd;   /* first descriptor number that no process of the tree uses */
-        uint32_t live; /* processes that are not zombies */
-        int proc_fd;   /* /proc/self of this stub, which may be out of sight after a chroot */
-        uint32_t self; /* index of the process this stub becomes */
+        int *objects;                  /* descriptor of each file of the image, or -EBADF */
+        int *sources;                  /* page files, moved high */
+        int base_fd;                   /* first descriptor number that no process of the tree uses */
+        uint32_t live;                 /* processes that are not zombies */
+        int proc_fd;                   /* /proc/self of this stub, which may be out of sight after a chroot */
+        uint32_t self;                 /* index of the process this stub becomes */
+        struct cop_stand_in *stand_in; /* owned; makes calls in another's name, while objects are made */
         bool new_uts;
         bool unwatched; /* undumpable processes cannot be traced later: their memory is copied, so that nothing needs watching */
 };
@@ -72,6 +75,8 @@ int cop_restore_descriptors(struct cop_restore *r, struct cop_error *err);
 int cop_restore_move_high(const struct cop_restore *r, int fd);
 /* restore_inotify.c: the watches of a descriptor that is open. */
 int cop_restore_inotify(struct cop_restore *r, uint32_t index, struct cop_error *err);
+/* restore_as.c: ends the child that made calls in the name of processes to come, so that their pids are free. */
+void cop_restore_as_done(struct cop_restore *r);
 /* restore_sock.c */
 int cop_restore_sockets(struct cop_restore *r, struct cop_error *err);
 /* restore_sysv.c: all objects, in the helper; and, when everything is attached, the removal of those that were removed. */

@@ -74,7 +74,7 @@ static int send_packet(struct cop_restore *r, int fd, const struct img_packet *p
                         fds[i] = r->objects[files[i]];
         }
         struct sending s = {.fd = fd, .message = &m, .stream = stream};
-        return cop_restore_as(cop_restore_credentials(r, &p->credentials), send_message, &s);
+        return cop_restore_as(r, cop_restore_credentials(r, &p->credentials), send_message, &s);
 }
 
 static const struct img_packet *packet_of(const struct cop_restore *r, const struct img_file *f, uint32_t i)

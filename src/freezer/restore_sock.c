@@ -188,7 +188,7 @@ static int restore_idle(struct cop_restore *r, uint32_t index, struct cop_error 
         if (cop_socket_state(f) != IMG_SOCK_LISTENING)
                 return 0;
         struct listening l = {.fd = fd, .backlog = (int)f->arg[IMG_SOCK_BACKLOG]};
-        ret = cop_restore_as(maker_of(r, f), start_listening, &l);
+        ret = cop_restore_as(r, maker_of(r, f), start_listening, &l);
         if (ret < 0) {
                 errno = -ret;
                 return cop_socket_complain(err, f, "listening");
@@ -229,7 +229,7 @@ static int make_pair(struct cop_restore *r, uint32_t a, uint32_t b, struct cop_e
         const struct img_file *f = RESTORE_FILE(r, a);
         struct pairing p = {.type = (int)f->arg[IMG_SOCK_TYPE]};
         const int *pair = p.pair;
-        int ret = cop_restore_as(maker_of(r, f), new_pair, &p);
+        int ret = cop_restore_as(r, maker_of(r, f), new_pair, &p);
 
         if (ret < 0) {
                 errno = -ret;
@@ -295,7 +295,7 @@ static int connect_through(struct cop_restore *r, uint32_t client, uint32_t serv
         const struct img_credentials *who = server != IMG_NONE         ? maker_of(r, RESTORE_FILE(r, server))
                                             : holder_of(r, c, &holder) ? &holder
                                                                        : NULL;
-        ret = cop_restore_as(who, connect_client, &call);
+        ret = cop_restore_as(r, who, connect_client, &call);
         if (ret < 0) {
                 errno = -ret;
                 return cop_socket_complain(err, c, "connecting to the listener");

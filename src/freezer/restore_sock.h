@@ -34,7 +34,8 @@ int cop_socket_complain(struct cop_error *err, const struct img_file *f, const c
 /* restore_as.c: credentials of the image, NULL when there are none; a call that is made in their name (NULL: in our own), and its
  * result (child_call.h). */
 const struct img_credentials *cop_restore_credentials(const struct cop_restore *r, const struct img_ref *ref);
-int cop_restore_as(const struct img_credentials *who, int (*call)(void *argument), void *argument);
+int cop_restore_as(struct cop_restore *r, const struct img_credentials *who, int (*call)(void *argument),
+                   void *argument);
 
 /* restore_queue.c: all that was queued for a socket, written by its peer `fd` before that is closed. */
 void cop_socket_send_all(struct cop_restore *r, const struct img_file *f, int fd);

@@ -476,6 +476,7 @@ __attribute__((noreturn)) static void first_process(struct cop_restore *r)
                 ret = move_descriptors(r, &err);
         if (ret == 0)
                 ret = cop_restore_objects(r, &err);
+        cop_restore_as_done(r);
         if (ret < 0)
                 report_and_exit(r, &err);
         cop_restore_mark(r, COP_MARK_OBJECTS);

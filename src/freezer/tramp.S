@@ -22,6 +22,8 @@ cop_tramp_start:
         jnz 5f
         test $0x10, %ebx
         jnz 6f
+        test $0x40, %ebx
+        jnz 9f
 2:      mov (%r12), %eax
         mov OP_ARG(%r12), %rdi
         mov OP_ARG+8(%r12), %rsi
@@ -58,7 +60,15 @@ cop_tramp_start:
         add $OP_SIZE, %r12
         jmp 1b
 
-6:      lock incl CTL_PARKED(%r13)
+6:      mov OP_ARG(%r12), %rdi
+        test %rdi, %rdi
+        jz 61f
+        lock incl (%rdi)
+        mov $202, %eax                  /* futex(word, FUTEX_WAKE, 1) */
+        mov $1, %esi
+        mov $1, %edx
+        syscall
+61:     lock incl CTL_PARKED(%r13)
         mov $202, %eax                  /* futex(&parked, FUTEX_WAKE, 1) */
         lea CTL_PARKED(%r13), %rdi
         mov $1, %esi
@@ -67,6 +77,16 @@ cop_tramp_start:
 7:      mov $34, %eax                   /* pause() */
         syscall
         jmp 7b
+
+9:      mov OP_ARG(%r12), %rdi
+        mov (%rdi), %edx
+        cmp OP_ARG+8(%r12), %edx
+        jae 42b
+        mov $202, %eax                  /* futex(word, FUTEX_WAIT, what it was, NULL) */
+        xor %esi, %esi
+        xor %r10d, %r10d
+        syscall
+        jmp 9b
 
 8:      mov %r12, CTL_OP(%r13)
         mov %rax, CTL_RESULT(%r13)

@@ -18,8 +18,10 @@
 #define COP_OP_EXPECT 0x2U /* anything but `expect` fails it */
 #define COP_OP_CHILD 0x4U  /* a clone: where it returns 0, go on at `child` */
 #define COP_OP_STOP 0x8U   /* int3; when resumed, goes on with the next */
-#define COP_OP_PARK 0x10U  /* count oneself in, wake the engine, wait for ever */
+#define COP_OP_PARK \
+        0x10U /* count oneself in, in the futex at arg[0] too unless that is 0; wake the engine, wait for ever */
 #define COP_OP_RETRY 0x20U /* EINTR and EAGAIN: again */
+#define COP_OP_AWAIT 0x40U /* wait until the futex at arg[0], 32 bits, is at least arg[1] */
 
 struct cop_op {
         uint32_t nr;

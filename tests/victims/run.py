@@ -239,7 +239,9 @@ class Run:
     def start(self, *arguments):
         pidfile = self.dir / f"pid{len(self.children)}"
         with open(self.dir / "log", "ab") as log:
-            child = subprocess.Popen([*self.tool, arguments[0], *self.user, "--pidfile", str(pidfile), *arguments[1:]],
+            # A tree does not get the scheduling of who thaws it.
+            batch = ["/usr/bin/chrt", "--batch", "0"] if arguments[0] == "thaw" and not self.owner else []
+            child = subprocess.Popen([*batch, *self.tool, arguments[0], *self.user, "--pidfile", str(pidfile), *arguments[1:]],
                                      stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", **self.who)
         child.pidfile = pidfile
         self.children.append(child)

@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <sys/syscall.h>
 
 #include "../victim.h"
@@ -37,10 +38,25 @@ static void *run(void *arg)
         return arg;
 }
 
+/* One that never asked for anything: it does not get the scheduling of the engine that thaws it. */
+static pid_t start_plain(void)
+{
+        int nice = getpriority(PRIO_PROCESS, 0), policy = sched_getscheduler(0);
+        pid_t pid = fork();
+
+        if (pid == 0) {
+                victim_wait();
+                _exit(getpriority(PRIO_PROCESS, 0) == nice && sched_getscheduler(0) == policy ? 0 : 1);
+        }
+        return pid;
+}
+
 int main(void)
 {
+        pid_t plain = start_plain();
         pthread_t t;
         cpu_set_t all, now;
+        int status;
 
         CHECK(setpriority(PRIO_PROCESS, 0, 5) == 0 && sched_getaffinity(0, sizeof(all), &all) == 0);
         CHECK(pthread_create(&t, NULL, run, NULL) == 0);
@@ -53,5 +69,6 @@ int main(void)
                 victim_fail("%s is another one", bad);
         CHECK(getpriority(PRIO_PROCESS, 0) == 5 && sched_getscheduler(0) == SCHED_OTHER);
         CHECK(sched_getaffinity(0, sizeof(now), &now) == 0 && CPU_EQUAL(&all, &now));
+        CHECK(waitpid(plain, &status, 0) == plain && status == 0);
         victim_pass();
 }

@@ -1,6 +1,5 @@
 /* SO_PASSCRED and queued credentials of a child that has ended and of one that lives on as another user; SO_PEERCRED of a socket
- * pair and of both ends of a connection between processes.
- * victim: owner_again=may not be traced */
+ * pair and of both ends of a connection between processes. */
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
