@@ -25,6 +25,7 @@
 
 #include "base/cleanup.h"
 #include "freezer/dump.h"
+#include "freezer/parent.h"
 #include "freezer/runs.h"
 #include "freezer/tracker.h"
 
@@ -235,62 +236,24 @@ static int add_private(struct area_state *s, const struct cop_vma *v, const stru
         return r;
 }
 
-static const struct img_proc *parent_proc(const struct cop_dump *d, pid_t nspid)
-{
-        for (uint32_t i = 0; d->parent && i < d->parent->count[IMG_PROCS]; i++) {
-                const struct img_proc *p = IMG_RECORD(d->parent, IMG_PROCS, img_proc, i);
-                if (p->pid == nspid && p->state != IMG_ZOMBIE)
-                        return p;
-        }
-        return NULL;
-}
-
-static const struct img_extent *find_extent(const struct cop_image *im, uint32_t first, uint32_t n, uint64_t address)
-{
-        uint32_t low = 0, high = n;
-
-        while (low < high) {
-                uint32_t mid = (low + high) / 2;
-                const struct img_extent *e = IMG_RECORD(im, IMG_EXTENTS, img_extent, first + mid);
-                if (e->address + (uint64_t)e->pages * IMG_PAGE <= address)
-                        low = mid + 1;
-                else
-                        high = mid;
-        }
-        return low < n ? IMG_RECORD(im, IMG_EXTENTS, img_extent, first + low) : NULL;
-}
-
 static int keep_page_range(struct area_state *s, const struct img_vma *v, uint64_t start, uint64_t end, bool as_patch)
 {
         const struct cop_image *im = s->d->parent;
         int r = 0;
 
         for (uint64_t at = start; r == 0 && at < end;) {
-                const struct img_extent *patch = find_extent(im, v->first_patch, v->patches, at);
-                const struct img_extent *base = find_extent(im, v->first_extent, v->extents, at);
-                const struct img_extent *e = patch && patch->address <= at ? patch : base;
-                uint64_t stop = end;
-                if (!e || e->address > at) {
+                struct img_extent kept;
+                if (!cop_parent_piece(im, v, at, end, &kept)) {
                         /* The parent says zero here, yet a page is present: write it. */
-                        stop = at + IMG_PAGE;
-                        r = add_new(s, at, stop, as_patch);
-                        at = stop;
+                        r = add_new(s, at, at + IMG_PAGE, as_patch);
+                        at += IMG_PAGE;
                         continue;
                 }
-                stop = MIN_OF(stop, e->address + (uint64_t)e->pages * IMG_PAGE);
-                if (e == base && patch && patch->address > at)
-                        stop = MIN_OF(stop, patch->address);
-                struct img_extent kept = {
-                        .address = at,
-                        .offset = e->offset + (at - e->address),
-                        .pages = (uint32_t)((stop - at) / IMG_PAGE),
-                        .checksum = e->address == at && stop == at + (uint64_t)e->pages * IMG_PAGE ? e->checksum : 0,
-                };
                 /* Sources of the parent were added to the writer in order, after its own. */
-                kept.source = e->source + 1;
+                kept.source++;
                 s->d->pages_kept += kept.pages;
                 r = as_patch ? add_patch(s, kept) : add_extent(s, kept);
-                at = stop;
+                at += (uint64_t)kept.pages * IMG_PAGE;
         }
         return r;
 }
@@ -530,7 +493,7 @@ static int dump_process(struct cop_dump *d, uint32_t proc, struct cop_error *err
                 return cop_error_errno(err, errno, "opening pagemap of pid %d", d->tree.procs[proc].nspid);
         if (d->request->tracker && d->tracking)
                 s.tracked = cop_tracker_find(d->request->tracker, d->tree.procs[proc].pid);
-        s.old = parent_proc(d, d->tree.procs[proc].nspid);
+        s.old = cop_parent_proc(d->parent, d->tree.procs[proc].nspid);
         r = scan_areas(&s, pagemap_fd, vs, &runs);
         if (r < 0)
                 r = cop_error_errno(err, -r, "scanning memory of pid %d", d->tree.procs[proc].nspid);
@@ -591,7 +554,7 @@ static int dump_process(struct cop_dump *d, uint32_t proc, struct cop_error *err
 
 static bool inherit_flags(const struct cop_dump *d, uint32_t proc, struct cop_vmas *vs)
 {
-        const struct img_proc *p = parent_proc(d, d->tree.procs[proc].nspid);
+        const struct img_proc *p = cop_parent_proc(d->parent, d->tree.procs[proc].nspid);
         uint32_t k = 0;
 
         for (size_t i = 0; i < vs->count; i++) {

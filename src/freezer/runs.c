@@ -6,6 +6,7 @@
 #include <xxhash.h>
 
 #include "base/cleanup.h"
+#include "freezer/parent.h"
 
 #define SMALL (1UL << 20)
 
@@ -140,6 +141,35 @@ static int read_pieces(struct cop_page_copy *c)
         return 0;
 }
 
+/* A cell of Python writes to twice as many pages as it changes: it counts references up and down again. */
+static void drop_known(struct cop_page_copy *c)
+{
+        size_t at = 0, kept = 0, k = 0;
+
+        for (size_t i = 0; i < c->count; i++) {
+                size_t n = c->remote[i].iov_len;
+                struct img_extent *e = extent_at(c, c->extent[i]);
+                struct img_extent *last = k > 0 ? extent_at(c, c->extent[k - 1]) : NULL;
+                bool drop = n == IMG_PAGE && cop_parent_has(c->parent, c->known, e->address, c->buffer + at);
+                bool joins = last && last->address + c->remote[k - 1].iov_len == e->address;
+                if (!drop)
+                        memmove(c->buffer + kept, c->buffer + at, n);
+                if (!drop && !joins) {
+                        c->remote[k] = c->remote[i];
+                        c->extent[k++] = c->extent[i];
+                } else if (!drop) {
+                        last->pages += e->pages;
+                        c->remote[k - 1].iov_len += n;
+                }
+                if (drop || joins)
+                        e->pages = 0;
+                kept += drop ? 0 : n;
+                at += n;
+        }
+        c->count = k;
+        c->bytes = kept;
+}
+
 int cop_page_copy_flush(struct cop_page_copy *c, struct cop_error *err)
 {
         uint64_t offset;
@@ -152,6 +182,10 @@ int cop_page_copy_flush(struct cop_page_copy *c, struct cop_error *err)
         if (r < 0)
                 return cop_error_errno(err, -r, "reading memory of pid %d (%s) at %p", c->proc->nspid, c->proc->comm,
                                        c->remote[0].iov_base);
+        if (c->known && !c->aligned)
+                drop_known(c);
+        if (c->count == 0)
+                return 0;
         if (c->aligned)
                 cop_image_align_pages(c->writer, (uintptr_t)c->remote[0].iov_base, COP_COPY_SIZE);
         r = cop_image_write_pages(c->writer, c->buffer, c->bytes, &offset, err);

@@ -69,6 +69,10 @@ struct cop_page_copy {
         bool aligned;    /* what waits is one aligned piece */
         uint64_t pages;  /* written so far */
         bool may_vanish; /* the process runs: pages that are gone meanwhile are no error (written as zeros) */
+        /* Pages that the parent image has as they are now are not written: extents of one page each, those that are known are
+         * left with 0 pages, neighbours become one (and the others are left with 0).  NULL: all are written. */
+        const struct cop_image *parent; /* borrowed */
+        const struct img_proc *known;   /* borrowed: the process in the parent */
 };
 int cop_page_copy_push(struct cop_page_copy *c, uint32_t extent, struct cop_error *err);
 int cop_page_copy_flush(struct cop_page_copy *c, struct cop_error *err);

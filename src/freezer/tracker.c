@@ -13,6 +13,7 @@
 
 #include "base/cleanup.h"
 #include "base/fs.h"
+#include "freezer/parent.h"
 
 #ifndef UFFD_FEATURE_WP_UNPOPULATED
 #define UFFD_FEATURE_WP_UNPOPULATED (1 << 13)
@@ -178,7 +179,7 @@ int cop_tracker_adopt(struct cop_tracker *t, struct cop_dump *d, struct cop_erro
                         return cop_error_errno(err, ENOMEM, "tracking writes");
                 t->list = bigger;
                 struct cop_tracked *n = &t->list[t->count];
-                *n = (struct cop_tracked){.pid = p->pid, .uffd = open_uffd(p), .pagemap_fd = -EBADF};
+                *n = (struct cop_tracked){.pid = p->pid, .nspid = p->nspid, .uffd = open_uffd(p), .pagemap_fd = -EBADF};
                 if (n->uffd < 0)
                         continue; /* the target may not (seccomp, sysctl): all its pages count as written */
                 n->pagemap_fd = openat(p->dir_fd, "pagemap", O_RDONLY | O_CLOEXEC);
@@ -240,23 +241,32 @@ static int merge(struct cop_precopy *pre, const struct img_extent *fresh, size_t
 }
 
 static int copy_runs(struct cop_dump *d, struct cop_tracked *t, const struct cop_proc *p, const struct cop_runs *runs,
-                     struct cop_error *err)
+                     bool compare, struct cop_error *err)
 {
         _cleanup_free_ struct cop_page_copy *c = calloc(1, sizeof(*c));
+        /* Not where a page was copied already: what it was then is no longer what counts. */
+        const struct img_proc *known = compare && t->pre.count == 0 ? cop_parent_proc(d->parent, t->nspid) : NULL;
         size_t n = 0, max = 0;
         int r = 0;
 
         for (size_t i = 0; i < runs->count; i++)
-                max += (runs->list[i].end - runs->list[i].start) / COP_COPY_SIZE + 2;
+                max += (runs->list[i].end - runs->list[i].start) / COP_COPY_SIZE + COP_RUN_LONG;
         _cleanup_free_ struct img_extent *fresh = calloc(max + 1, sizeof(*fresh));
         if (!c || !fresh)
                 return cop_error_errno(err, ENOMEM, "copying pages");
-        *c = (struct cop_page_copy){
-                .writer = d->writer, .proc = p, .buffer = d->buffer, .array = fresh, .may_vanish = true};
+        *c = (struct cop_page_copy){.writer = d->writer,
+                                    .proc = p,
+                                    .buffer = d->buffer,
+                                    .array = fresh,
+                                    .may_vanish = true,
+                                    .parent = d->parent,
+                                    .known = known};
         for (size_t i = 0; i < runs->count; i++)
                 for (uint64_t at = runs->list[i].start, step; at < runs->list[i].end; at += step) {
                         bool aligned;
                         step = cop_run_piece(runs->list[i].start, runs->list[i].end, at, &aligned);
+                        if (known && runs->list[i].end - runs->list[i].start < COP_RUN_LONG * IMG_PAGE)
+                                step = IMG_PAGE;
                         fresh[n++] = (struct img_extent){.address = at,
                                                          .pages = (uint32_t)(step / IMG_PAGE),
                                                          .checksum = aligned ? COP_COPY_ALIGNED : 0};
@@ -269,7 +279,11 @@ static int copy_runs(struct cop_dump *d, struct cop_tracked *t, const struct cop
                         r = cop_page_copy_flush(c, err);
         }
         d->pages_written += c->pages;
-        if (r == 0 && merge(&t->pre, fresh, n) < 0)
+        size_t left = 0;
+        for (size_t i = 0; i < n; i++)
+                if (fresh[i].pages > 0)
+                        fresh[left++] = fresh[i];
+        if (r == 0 && merge(&t->pre, fresh, left) < 0)
                 r = cop_error_errno(err, ENOMEM, "copying pages");
         return r;
 }
@@ -319,7 +333,7 @@ static int64_t precopy_process(struct cop_dump *d, struct cop_tracked *t, bool e
                 r = cop_scan_end(&scan);
         for (size_t i = 0; i < runs.count; i++)
                 pages += (int64_t)((runs.list[i].end - runs.list[i].start) / IMG_PAGE);
-        r = r < 0 ? cop_error_errno(err, -r, "scanning memory") : copy_runs(d, t, &p, &runs, err);
+        r = r < 0 ? cop_error_errno(err, -r, "scanning memory") : copy_runs(d, t, &p, &runs, !everything, err);
         free(runs.list);
         return r < 0 ? r : pages;
 }

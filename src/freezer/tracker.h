@@ -9,6 +9,9 @@
  * after the copy is seen), and the stop only has to copy those written meanwhile: the pause depends on what the tree does
  * within some milliseconds, not on its size or on how much changed since the last image.
  *
+ * A page that was written may still hold what it held: short runs are compared with the parent image, and pages that are as they
+ * are there are not copied (half of those that a small cell of Python writes to).
+ *
  * Tracking is relative to one image: the last one that was committed.  When a freeze fails after pages were protected, or
  * the caller names another parent, what is known is void and everything counts as written once.
  */
@@ -30,7 +33,7 @@ struct cop_tracked_area {
 };
 
 struct cop_tracked {
-        pid_t pid;
+        pid_t pid, nspid; /* here; in its own namespace */
         int uffd, pagemap_fd;
         struct cop_tracked_area *areas; /* owned: registered areas as they were last seen */
         size_t area_count;

@@ -18,17 +18,26 @@
 #include "freezer/image.h"
 #include "lib/test.h"
 
-/* Inside: answers every message with its number, and writes it to the pipe. */
+#define BLOCK 256 /* pages */
+
+/* Inside: answers every message with its number, and writes it to the pipe.  After "=" every other page of a block was written to
+ * and is as before, after "#" every other one is another. */
 static void be_init(int control, int out)
 {
+        static volatile char block[BLOCK * 4096];
         unsigned n = 0;
         char text[64];
+
+        for (size_t i = 0; i < sizeof(block); i++)
+                block[i] = (char)(i % 251 + 1);
 
         for (;;) {
                 ssize_t got = recv(control, text, sizeof(text), 0);
                 if (got <= 0)
                         _exit(3);
                 n++;
+                for (size_t i = 0; i < sizeof(block) && (text[0] == '=' || text[0] == '#'); i += 8192)
+                        block[i] = (char)(block[i] + (text[0] == '#'));
                 int k = snprintf(text, sizeof(text), "%u", n);
                 if (send(control, text, (size_t)k, MSG_NOSIGNAL) < 0 || write(out, text, (size_t)k) < 0)
                         _exit(4);
@@ -56,16 +65,21 @@ static void close_ends(struct ends *e)
         close(e->inner_pipe);
 }
 
-static void ask(const struct ends *e, const char *expected)
+static void tell(const struct ends *e, const char *what, const char *expected)
 {
         char text[64] = {0}, piped[64] = {0};
         struct pollfd p = {.fd = e->control, .events = POLLIN};
 
-        ASSERT(send(e->control, "?", 1, MSG_NOSIGNAL) == 1);
+        ASSERT(send(e->control, what, 1, MSG_NOSIGNAL) == 1);
         ASSERT(poll(&p, 1, 10000) == 1 && recv(e->control, text, 63, 0) > 0);
         ASSERT_STR(text, expected);
         ASSERT(read(e->pipe, piped, 63) > 0);
         ASSERT_STR(piped, expected);
+}
+
+static void ask(const struct ends *e, const char *expected)
+{
+        tell(e, "?", expected);
 }
 
 static int mount_proc(void *userdata, struct cop_error *err)
@@ -227,6 +241,61 @@ TEST(first_process_keeps_its_links_to_the_keeper)
         ASSERT(cop_thaw(&bare, &none, &err) < 0);
         ASSERT(strstr(err.message, "\"control\"") || strstr(err.message, "\"out-7\""));
         close(image_fd);
+        ASSERT_OK(cop_remove_tree(AT_FDCWD, dir, &err), &err);
+}
+
+/* A snapshot of a tree that runs on, after one in `parent`: how many pages it wrote. */
+static uint64_t snapshot(pid_t root, struct cop_tracker *tracker, const struct ends *e, int parent, int image)
+{
+        struct cop_error err = COP_ERROR_NULL;
+        struct cop_freeze_result frozen;
+        struct cop_external out[] = {external("control", e->inner_control, -1), external("out", e->inner_pipe, -1)};
+        const struct cop_freeze_request freeze = {.root = root,
+                                                  .image_dir_fd = image,
+                                                  .parent_dir_fd = parent,
+                                                  .externals = out,
+                                                  .external_count = ELEMENTSOF(out),
+                                                  .tracker = tracker};
+
+        ASSERT_OK(cop_freeze(&freeze, &frozen, &err), &err);
+        return frozen.pages_written;
+}
+
+TEST(pages_that_are_as_they_were_are_not_written_again)
+{
+        struct cop_error err = COP_ERROR_NULL;
+        char dir[] = "/tmp/test-freezer-XXXXXX";
+        int images[4];
+        struct ends e;
+
+        if (geteuid() != 0)
+                SKIP("needs root");
+        ASSERT(mkdtemp(dir));
+        int dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        for (int i = 0; i < 4; i++) {
+                char name[] = {(char)('0' + i), '\0'};
+                ASSERT(mkdirat(dir_fd, name, 0700) == 0);
+                images[i] = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        }
+        make_ends(&e);
+        pid_t root = start_tree(&e);
+        struct cop_tracker *tracker = cop_tracker_new();
+        ASSERT(tracker);
+        ask(&e, "1");
+        ASSERT(snapshot(root, tracker, &e, -EBADF, images[0]) >= BLOCK);
+        ask(&e, "2");
+        uint64_t usual = snapshot(root, tracker, &e, images[0], images[1]);
+        tell(&e, "=", "3");
+        ASSERT(snapshot(root, tracker, &e, images[1], images[2]) < usual + BLOCK / 8);
+        tell(&e, "#", "4");
+        ASSERT(snapshot(root, tracker, &e, images[2], images[3]) >= BLOCK / 2);
+        cop_tracker_free(tracker);
+        ASSERT_EQ(kill(root, SIGKILL), 0);
+        wait(NULL);
+        close_ends(&e);
+        for (int i = 0; i < 4; i++)
+                close(images[i]);
+        close(dir_fd);
         ASSERT_OK(cop_remove_tree(AT_FDCWD, dir, &err), &err);
 }
 
