@@ -63,6 +63,8 @@ struct cop_restore {
 
 /* restore_tree.c.  Runs in the helper; clones the first process, which never returns. */
 int cop_restore_start(struct cop_restore *r, struct cop_error *err);
+/* A number that no process, thread, group or session of the tree has, another one in each process; -ENOMEM. */
+pid_t cop_restore_spare_pid(const struct cop_restore *r);
 /* As fork(), for a process that ends and is reaped before its parent does anything else: with a number that is not in the way of
  * what other stubs make meanwhile. */
 pid_t cop_restore_fork_helper(const struct cop_restore *r);

@@ -7,7 +7,7 @@
  * credentials last, since the steps before need rights.
  *
  * Anonymous pages are mapped privately from the page file where a run is long, else copied with preadv into real
- * anonymous memory; stacks are always copied.
+ * anonymous memory, by two tasks when they are many; stacks are always copied.
  */
 #include <fcntl.h>
 #include <linux/capability.h>
@@ -25,6 +25,7 @@
 #include <sys/shm.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -43,6 +44,7 @@
 #define MAP_DROPPABLE_ 0x08
 #define SIG_RSEQ 0x53053053
 #define THREAD_OPS 128
+#define SHARED_COPIES 256 /* pages */
 #ifndef PR_TIMER_CREATE_RESTORE_IDS
 #define PR_TIMER_CREATE_RESTORE_IDS 77
 #endif
@@ -57,8 +59,9 @@ struct region {
         size_t size;
         char *data, *data_end; /* what calls point to */
         struct table main;
-        uint32_t *arrived; /* in the data: threads but the first that have parked; NULL where nobody waits for them */
-        uint64_t bounding; /* capabilities that the stub may still drop from its bounding set */
+        struct table helper; /* of a second task that copies pages */
+        uint32_t *arrived;   /* in the data: threads but the first that have parked; NULL where nobody waits for them */
+        uint64_t bounding;   /* capabilities that the stub may still drop from its bounding set */
         bool full;
 };
 
@@ -149,7 +152,8 @@ static int make_region(struct cop_restore *r, const struct img_proc *p, struct r
 {
         size_t extents = count_extents(r, p), signals = count_signals(r, p);
         size_t ops = 512 + p->guards + p->locks + 10UL * p->vmas + 2 * extents + signals * 3;
-        size_t all = (ops + p->threads * (THREAD_OPS + signals)) * sizeof(struct cop_op);
+        size_t helper = extents + 16;
+        size_t all = (ops + p->threads * (THREAD_OPS + signals) + helper) * sizeof(struct cop_op);
         size_t filters = 0;
         for (uint32_t i = 0; i < p->threads; i++)
                 for (uint32_t k = 0; k < RESTORE_THREAD(r, p->first_thread + i)->filters; k++)
@@ -174,6 +178,7 @@ static int make_region(struct cop_restore *r, const struct img_proc *p, struct r
         memcpy(start + shared, cop_tramp_start, (size_t)(cop_tramp_end - cop_tramp_start));
         *g = (struct region){.start = start, .size = size};
         g->main = (struct table){.ops = (struct cop_op *)(start + shared + 4096), .max = ops};
+        g->helper = (struct table){.ops = g->main.ops + ops + p->threads * (THREAD_OPS + signals), .max = helper};
         g->data = start + shared + 4096 + all;
         g->data_end = start + size;
         r->shared->place[r->self].region = PTR(start);
@@ -196,8 +201,11 @@ struct copies {
         size_t count;
         uint32_t source;
         uint64_t offset, bytes;
-        struct img_extent *list; /* owned: all pieces, sorted by position in the page files */
-        size_t total;
+};
+
+struct pieces {
+        struct img_extent *list; /* owned; ascending */
+        size_t count;
 };
 
 /* Short runs of memory that will be written soon are cheaper to copy now; what cannot be written is mapped in any case. */
@@ -287,13 +295,14 @@ static void map_area(struct cop_restore *r, struct region *g, const struct img_v
         op->expect = (int64_t)v->start;
 }
 
-static void map_extents(struct cop_restore *r, struct region *g, const struct img_vma *v, int prot, struct copies *c)
+static void map_extents(struct cop_restore *r, struct region *g, const struct img_vma *v, int prot,
+                        struct pieces *ret_copied)
 {
         for (uint32_t k = 0; k < v->extents;) {
                 struct img_extent e;
                 k = join_extents(r, v, k, &e);
                 if (!mapped(r, v, &e)) {
-                        c->list[c->total++] = e;
+                        ret_copied->list[ret_copied->count++] = e;
                         continue;
                 }
                 struct cop_op *op = add(g, &g->main, COP_OP_EXPECT, SYS_mmap, e.address, (uint64_t)e.pages * IMG_PAGE,
@@ -304,13 +313,12 @@ static void map_extents(struct cop_restore *r, struct region *g, const struct im
 }
 
 /* Patches replace what extents hold: they are copied after all of those, mapped or copied. */
-static void list_patches(struct cop_restore *r, const struct img_proc *p, struct copies *c)
+static void list_patches(struct cop_restore *r, const struct img_proc *p, struct pieces *ret)
 {
-        c->total = 0;
         for (uint32_t i = 0; i < p->vmas; i++) {
                 const struct img_vma *v = IMG_RECORD(r->image, IMG_VMAS, img_vma, p->first_vma + i);
                 for (uint32_t k = 0; k < v->patches; k++)
-                        c->list[c->total++] = *IMG_RECORD(r->image, IMG_EXTENTS, img_extent, v->first_patch + k);
+                        ret->list[ret->count++] = *IMG_RECORD(r->image, IMG_EXTENTS, img_extent, v->first_patch + k);
         }
 }
 
@@ -325,12 +333,12 @@ static bool copies_into(const struct cop_restore *r, const struct img_vma *v)
         return v->patches > 0;
 }
 
-static void flush_copies(struct cop_restore *r, struct region *g, struct copies *c)
+static void flush_copies(struct cop_restore *r, struct region *g, struct table *t, struct copies *c)
 {
         if (c->count == 0)
                 return;
-        struct cop_op *op = add(g, &g->main, COP_OP_EXPECT, SYS_preadv, (uint64_t)r->sources[c->source], PTR(c->iov),
-                                c->count, c->offset, 0, 0);
+        struct cop_op *op = add(g, t, COP_OP_EXPECT, SYS_preadv, (uint64_t)r->sources[c->source], PTR(c->iov), c->count,
+                                c->offset, 0, 0);
         op->expect = (int64_t)c->bytes;
         c->count = 0;
 }
@@ -344,27 +352,99 @@ static int compare_offset(const void *a, const void *b)
         return x->offset < y->offset ? -1 : x->offset > y->offset;
 }
 
-static void add_copies(struct cop_restore *r, struct region *g, struct copies *c)
+/* Those in [from, to), cut at the borders. */
+static void add_copies(struct cop_restore *r, struct region *g, struct table *t, const struct pieces *pieces,
+                       uint64_t from, uint64_t to)
 {
-        qsort(c->list, c->total, sizeof(*c->list), compare_offset);
-        for (size_t i = 0; i < c->total; i++) {
-                const struct img_extent *e = &c->list[i];
-                uint64_t n = (uint64_t)e->pages * IMG_PAGE;
-                if (c->count > 0 && (c->source != e->source || c->offset + c->bytes != e->offset || c->count == 1024 ||
-                                     c->bytes + n > 1U << 30))
-                        flush_copies(r, g, c);
-                if (c->count == 0) {
-                        c->iov = (struct iovec *)g->data;
-                        c->source = e->source;
-                        c->offset = e->offset;
-                        c->bytes = 0;
+        struct copies c = {0};
+        size_t n = 0;
+        _cleanup_free_ struct img_extent *list = malloc((pieces->count + 1) * sizeof(*list));
+
+        if (!list) {
+                g->full = true;
+                return;
+        }
+        for (size_t i = 0; i < pieces->count; i++) {
+                struct img_extent e = pieces->list[i];
+                uint64_t start = MAX_OF(e.address, from), end = MIN_OF(e.address + (uint64_t)e.pages * IMG_PAGE, to);
+                if (start >= end)
+                        continue;
+                e.offset += start - e.address;
+                e.address = start;
+                e.pages = (uint32_t)((end - start) / IMG_PAGE);
+                list[n++] = e;
+        }
+        qsort(list, n, sizeof(*list), compare_offset);
+        for (size_t i = 0; i < n; i++) {
+                const struct img_extent *e = &list[i];
+                uint64_t bytes = (uint64_t)e->pages * IMG_PAGE;
+                if (c.count > 0 && (c.source != e->source || c.offset + c.bytes != e->offset || c.count == 1024 ||
+                                    c.bytes + bytes > 1U << 30))
+                        flush_copies(r, g, t, &c);
+                if (c.count == 0) {
+                        c.iov = (struct iovec *)g->data;
+                        c.source = e->source;
+                        c.offset = e->offset;
+                        c.bytes = 0;
                 }
                 struct iovec *iov = (struct iovec *)put(g, NULL, sizeof(*iov));
-                *iov = (struct iovec){.iov_base = (void *)(uintptr_t)e->address, .iov_len = n};
-                c->count++;
-                c->bytes += n;
+                *iov = (struct iovec){.iov_base = (void *)(uintptr_t)e->address, .iov_len = bytes};
+                c.count++;
+                c.bytes += bytes;
         }
-        flush_copies(r, g, c);
+        flush_copies(r, g, t, &c);
+}
+
+/* The address below which half of the pages lie, of two ascending lists; 0 where a second task would not be worth its making. */
+static uint64_t halfway(const struct cop_restore *r, const struct pieces *a, const struct pieces *b)
+{
+        uint64_t total = 0, sum = 0, at = 0;
+        cpu_set_t cpus;
+
+        for (size_t i = 0; i < a->count; i++)
+                total += a->list[i].pages;
+        for (size_t i = 0; i < b->count; i++)
+                total += b->list[i].pages;
+        /* It is gone before there are threads: so where there will be some, no limit on tasks is in its way. */
+        if (total < SHARED_COPIES || RESTORE_PROC(r, r->self)->threads < 2 ||
+            sched_getaffinity(0, sizeof(cpus), &cpus) < 0 || CPU_COUNT(&cpus) < 2)
+                return 0;
+        for (size_t i = 0, k = 0; sum < total / 2;) {
+                bool first = k == b->count || (i < a->count && a->list[i].address < b->list[k].address);
+                const struct img_extent *e = first ? &a->list[i++] : &b->list[k++];
+                at = e->address;
+                sum += e->pages;
+        }
+        return at;
+}
+
+/* Faults on a page of anonymous memory cost 3 us, and go on side by side: so a second task, which shares memory and descriptors
+ * with the first, copies the upper half and ends. */
+static void share_copies(struct cop_restore *r, struct region *g, const struct pieces *extents,
+                         const struct pieces *patches)
+{
+        uint64_t border = halfway(r, extents, patches);
+        pid_t pid = border ? cop_restore_spare_pid(r) : -1;
+        struct clone_args args = {.flags = CLONE_VM | CLONE_FS | CLONE_FILES,
+                                  .set_tid = PTR(put(g, &pid, sizeof(pid))),
+                                  .set_tid_size = 1};
+
+        if (pid > 0) {
+                struct cop_op *op = add(g, &g->main, COP_OP_EXPECT | COP_OP_CHILD, SYS_clone3,
+                                        PTR(put(g, &args, sizeof(args))), sizeof(args), 0, 0, 0, 0);
+                op->expect = pid;
+                op->child = PTR(g->helper.ops);
+                add_copies(r, g, &g->helper, extents, border, UINT64_MAX);
+                add_copies(r, g, &g->helper, patches, border, UINT64_MAX);
+                add(g, &g->helper, 0, SYS_exit, 0, 0, 0, 0, 0, 0);
+        } else {
+                border = UINT64_MAX;
+        }
+        add_copies(r, g, &g->main, extents, 0, border);
+        add_copies(r, g, &g->main, patches, 0, border);
+        if (pid > 0)
+                add(g, &g->main, COP_OP_EXPECT | COP_OP_RETRY, SYS_wait4, (uint64_t)pid, 0, __WALL, 0, 0, 0)->expect =
+                        pid;
 }
 
 static void add_hints(struct cop_restore *r, struct region *g, const struct img_vma *v)
@@ -393,21 +473,21 @@ static void add_hints(struct cop_restore *r, struct region *g, const struct img_
 
 static int add_memory(struct cop_restore *r, struct region *g, const struct img_proc *p, struct cop_error *err)
 {
-        struct copies c = {0};
+        size_t most = count_extents(r, p) + 1;
+        _cleanup_free_ struct img_extent *copied = malloc(most * sizeof(*copied)),
+                                         *patched = malloc(most * sizeof(*patched));
+        struct pieces extents = {.list = copied}, patches = {.list = patched};
 
-        c.list = malloc((count_extents(r, p) + 1) * sizeof(*c.list));
-        if (!c.list)
+        if (!copied || !patched)
                 return cop_error_errno(err, ENOMEM, "rebuilding memory");
         for (uint32_t i = 0; i < p->vmas; i++) {
                 const struct img_vma *v = IMG_RECORD(r->image, IMG_VMAS, img_vma, p->first_vma + i);
                 int prot = protection(v->flags) | (copies_into(r, v) ? PROT_WRITE : 0);
                 map_area(r, g, v, prot);
-                map_extents(r, g, v, prot, &c);
+                map_extents(r, g, v, prot, &extents);
         }
-        add_copies(r, g, &c);
-        list_patches(r, p, &c);
-        add_copies(r, g, &c);
-        free(c.list);
+        list_patches(r, p, &patches);
+        share_copies(r, g, &extents, &patches);
         for (uint32_t i = 0; i < p->vmas; i++) {
                 const struct img_vma *v = IMG_RECORD(r->image, IMG_VMAS, img_vma, p->first_vma + i);
                 if (copies_into(r, v) && !(v->flags & IMG_VMA_WRITE))

@@ -94,8 +94,7 @@ static int compare_pid(const void *a, const void *b)
         return (x > y) - (x < y);
 }
 
-/* A number that no process, thread, group or session of the tree has, another one in each process. */
-static pid_t spare_pid(const struct cop_restore *r)
+pid_t cop_restore_spare_pid(const struct cop_restore *r)
 {
         size_t n = 0, max = 3UL * r->image->count[IMG_PROCS] + r->image->count[IMG_THREADS];
         _cleanup_free_ pid_t *used = malloc(max * sizeof(*used));
@@ -122,7 +121,7 @@ static pid_t spare_pid(const struct cop_restore *r)
 
 pid_t cop_restore_fork_helper(const struct cop_restore *r)
 {
-        pid_t pid = spare_pid(r);
+        pid_t pid = cop_restore_spare_pid(r);
 
         if (pid > 0)
                 return clone_pid(pid, 0, 0, -1);
@@ -449,6 +448,11 @@ static int move_descriptors(struct cop_restore *r, struct cop_error *err)
                                              cop_restore_string(r, &f->path));
         }
         close_range(0, (unsigned)r->base_fd - 1, 0);
+        /* The table of descriptors grows now: while another task shares it (restore_as.c), the kernel waits for all processors. */
+        int top = dup3(r->shared_fd, r->base_fd + (int)r->image->count[IMG_FILES] * 2 + 1023, O_CLOEXEC);
+        if (top < 0)
+                return cop_error_errno(err, errno, "making room for descriptors");
+        close(top);
         return 0;
 }
 

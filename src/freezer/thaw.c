@@ -182,7 +182,7 @@ static int wait_parked(struct thaw *t, usec_t timeout, struct cop_error *err)
                         return cop_error_set(err, ETIMEDOUT, COP_ERR_start_failed,
                                              "the tree was not rebuilt in time (%u of %u threads)", now, want);
         }
-        return 0;
+        return check_failed(t, err); /* of a task that does not park */
 }
 
 /* ---- registers ---- */

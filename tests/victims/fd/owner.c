@@ -1,6 +1,5 @@
 /* F_SETOWN, F_SETSIG and O_ASYNC: the signal comes when data arrives after the thaw, to a process or a group, and tells the number
- * of the descriptor; an owner that is not yet asked for is kept, too, and so is in whose name it was set.
- * victim: owner_again=may not be traced */
+ * of the descriptor; an owner that is not yet asked for is kept, too, and so is in whose name it was set. */
 #include <fcntl.h>
 #include <stdint.h>
 #include <sys/prctl.h>
