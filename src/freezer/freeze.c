@@ -351,6 +351,8 @@ static int freeze(const struct cop_freeze_request *request, bool guest, struct c
         d.parent = parent;
         if (r == 0)
                 r = cop_image_create(request->image_dir_fd, parent, request->parent_dir_fd, &d.writer, err);
+        if (r == 0 && request->flags & COP_FREEZE_SYNC)
+                cop_image_write_early(d.writer);
         if (r == 0)
                 r = identify_sources(&d, err);
         if (r < 0)

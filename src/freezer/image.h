@@ -320,6 +320,8 @@ struct img_ref cop_image_puts(struct cop_image_writer *w, const char *s); /* NUL
 /* Appends n bytes (whole pages) to the page file; *ret_offset is where they went. */
 int cop_image_write_pages(struct cop_image_writer *w, const void *data, size_t n, uint64_t *ret_offset,
                           struct cop_error *err);
+/* For an image that is committed with `sync`: the disk begins with pages while others are still copied. */
+void cop_image_write_early(struct cop_image_writer *w);
 /* Leaves a hole, if need be, so that the next pages lie at an offset congruent to `address` modulo `size`. */
 void cop_image_align_pages(struct cop_image_writer *w, uint64_t address, uint64_t size);
 int cop_image_pages_fd(const struct cop_image_writer *w);

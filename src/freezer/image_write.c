@@ -18,43 +18,66 @@
 #include "freezer/image_tables.h"
 
 struct cop_image_writer {
-        int dir_fd;   /* borrowed */
-        int pages_fd; /* owned */
-        uint64_t pages_size;
+        int dir_fd;                   /* borrowed */
+        int pages_fd;                 /* owned */
+        uint64_t pages_size, flushed; /* what was given to the disk already ends at flushed */
         char id[IMG_ID_MAX];
         char parent_id[IMG_ID_MAX];
         struct cop_buf tables[IMG_SECTION_MAX];
         bool *pinned; /* owned; by source number */
         uint32_t pinned_count;
+        bool early; /* see cop_image_write_early */
         bool failed;
         bool committed;
 };
 
-/* The features a program may have chosen code by: leaves 1, 7.0, 7.1, 0x80000001 and 0xd.1. */
-static void describe_cpu(struct img_header *h)
-{
-        unsigned a, b, c, d, n = 0;
+#define EARLY_BYTES (16UL << 20)
 
-        if (__get_cpuid(1, &a, &b, &c, &d)) {
+/* In a virtual machine CPUID costs 10 us and more: each leaf is asked for once, after the two that say which there are. */
+static void ask_cpu(struct img_header *h)
+{
+        /* The features a program may have chosen code by: leaves 1, 7.0, 7.1, 0x80000001 and 0xd.1. */
+        unsigned a, b, c, d, n = 0, max = __get_cpuid_max(0, NULL);
+
+        if (max >= 1) {
+                __cpuid(1, a, b, c, d);
                 h->cpu_words[n++] = c & ~(1U << 27); /* OSXSAVE is the kernel's */
                 h->cpu_words[n++] = d;
         }
-        if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) {
+        if (max >= 7) {
+                unsigned subleaves;
+                __cpuid_count(7, 0, subleaves, b, c, d);
                 h->cpu_words[n++] = b;
                 h->cpu_words[n++] = c & ~(1U << 4);
                 h->cpu_words[n++] = d;
-        }
-        if (__get_cpuid_count(7, 1, &a, &b, &c, &d))
+                a = 0;
+                if (subleaves >= 1)
+                        __cpuid_count(7, 1, a, b, c, d);
                 h->cpu_words[n++] = a;
-        if (__get_cpuid(0x80000001, &a, &b, &c, &d)) {
+        }
+        if (__get_cpuid_max(0x80000000, NULL) >= 0x80000001) {
+                __cpuid(0x80000001, a, b, c, d);
                 h->cpu_words[n++] = c;
                 h->cpu_words[n++] = d;
         }
-        if (__get_cpuid_count(0xd, 1, &a, &b, &c, &d))
+        if (max >= 0xd) {
+                __cpuid_count(0xd, 1, a, b, c, d);
                 h->cpu_words[n++] = a;
-        if (__get_cpuid_count(0xd, 0, &a, &b, &c, &d))
+                __cpuid_count(0xd, 0, a, b, c, d);
                 h->xfeatures = (uint64_t)d << 32 | a;
+        }
         h->cpu_hash = XXH3_64bits(h->cpu_words, sizeof(h->cpu_words));
+}
+
+static void describe_cpu(struct img_header *h)
+{
+        static struct img_header known; /* of this machine, for the life of the process */
+
+        if (!known.cpu_hash)
+                ask_cpu(&known);
+        memcpy(h->cpu_words, known.cpu_words, sizeof(h->cpu_words));
+        h->xfeatures = known.xfeatures;
+        h->cpu_hash = known.cpu_hash;
 }
 
 void cop_image_describe_host(struct img_header *h)
@@ -167,7 +190,16 @@ int cop_image_write_pages(struct cop_image_writer *w, const void *data, size_t n
                 n -= (size_t)done;
         }
         w->pages_size = at;
+        if (w->early && at - w->flushed >= EARLY_BYTES) {
+                (void)sync_file_range(w->pages_fd, (off_t)w->flushed, (off_t)(at - w->flushed), SYNC_FILE_RANGE_WRITE);
+                w->flushed = at;
+        }
         return 0;
+}
+
+void cop_image_write_early(struct cop_image_writer *w)
+{
+        w->early = true;
 }
 
 void cop_image_align_pages(struct cop_image_writer *w, uint64_t address, uint64_t size)
