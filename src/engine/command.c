@@ -309,7 +309,8 @@ static void on_started(struct cop_msg *reply, const struct cop_error *err, void 
                 return;
         }
         c->row->pid = (int64_t)cop_msg_u64_or(reply, COP_TAG_PID, 0);
-        if (cop_store_command_set_pid(c->sandbox->engine->store, c->row->id, c->row->pid, &error) < 0)
+        if (cop_store_command_set_pid(c->sandbox->engine->store, c->row->sandbox_id, c->row->id, c->row->pid, &error) <
+            0)
                 cop_log_warning("command %s: its pid was not saved: %s", c->row->id, error.message);
         struct cop_op *op = TAKE_PTR(s->op);
         if (!op && !c->row->detached && cop_command_kill_on_disconnect(c->row)) /* gone while it was being started */
@@ -735,7 +736,7 @@ void cop_commands_adopt(struct cop_sandbox *sb, const struct cop_msg *entry)
         sb->commands = c;
         if (c->row->pid == 0) { /* the former daemon died before it knew */
                 c->row->pid = (int64_t)cop_msg_u64_or(entry, COP_TAG_PID, 0);
-                cop_store_command_set_pid(sb->engine->store, c->row->id, c->row->pid, NULL);
+                cop_store_command_set_pid(sb->engine->store, sb->id, c->row->id, c->row->pid, NULL);
         }
         if (flags & COP_ENTRY_EXITED)
                 on_exit_event(c, entry);

@@ -35,6 +35,14 @@ struct cop_command {
 
 struct cop_command *cop_command_find_live(struct cop_sandbox *sb, const char *id);
 
+/* -- command-node.c ------------------------------------------------------------------------------------------------------ */
+
+/* What a node says of the commands that run: an array, for cop_commands_restore. */
+json_t *cop_commands_spec(const struct cop_sandbox *sb);
+/* Rows, within the caller's transaction, for those that the sandbox does not know: it is about to have their processes.  env: with the
+ * environment they were given. */
+int cop_commands_restore(struct cop_sandbox *sb, json_t *list, bool env, struct cop_error *err);
+
 /* -- service.c ----------------------------------------------------------------------------------------------------------- */
 
 /* The sandbox runs again without the memory that this command was in: if it was started with `restart`, it is started anew. */

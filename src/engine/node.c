@@ -10,6 +10,7 @@
 #include "base/fs.h"
 #include "base/id.h"
 #include "base/parse.h"
+#include "engine/command.h"
 #include "sandbox/cgroup.h"
 
 #define CLEANUP_WAIT 200                     /* ms */
@@ -38,6 +39,7 @@ static char *make_spec(struct cop_sandbox *sb)
                 if (!c->removing)
                         json_array_append_new(contexts, context_spec(c->row));
         json_object_set_new(spec, "contexts", contexts);
+        json_object_set_new(spec, "commands", cop_commands_spec(sb));
         json_object_set_new(spec, "generation", json_integer((json_int_t)sb->row->generation));
         json_object_set_new(spec, "limits", sb->row->limits ? json_loads(sb->row->limits, 0, NULL) : json_object());
         json_object_set_new(spec, "env", sb->row->env ? json_loads(sb->row->env, 0, NULL) : json_object());
@@ -135,6 +137,8 @@ int cop_node_restore_contexts(struct cop_sandbox *sb, const struct cop_node_row 
         if (r < 0)
                 return r;
         r = replace_contexts(sb, json_object_get(spec, "contexts"), generation, env, err);
+        if (r == 0)
+                r = cop_commands_restore(sb, json_object_get(spec, "commands"), env, err);
         if (r < 0) {
                 cop_store_rollback(store);
                 return r;

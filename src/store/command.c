@@ -43,11 +43,13 @@ static int changed(int r, const char *id, struct cop_error *err)
         return r < 0 ? r : 0;
 }
 
-int cop_store_command_set_pid(struct cop_store *s, const char *id, int64_t pid, struct cop_error *err)
+int cop_store_command_set_pid(struct cop_store *s, const char *sandbox_id, const char *id, int64_t pid,
+                              struct cop_error *err)
 {
-        struct cop_sql_args args = {.id = id, .a = pid};
+        struct cop_sql_args args = {.ref = sandbox_id, .id = id, .a = pid};
 
-        return changed(cop_sql_exec(s, "UPDATE commands SET pid = :a WHERE id = :id", &cop_sql_args_table, &args, err),
+        return changed(cop_sql_exec(s, "UPDATE commands SET pid = :a WHERE sandbox_id = :ref AND id = :id",
+                                    &cop_sql_args_table, &args, err),
                        id, err);
 }
 
@@ -58,7 +60,7 @@ int cop_store_command_end(struct cop_store *s, const struct cop_command_row *row
                 "UPDATE commands SET status = :status, summary = :summary, exit_code = :exit_code, signal = :signal,"
                 " ended_at = :ended_at, stdout_bytes = :stdout_bytes, stderr_bytes = :stderr_bytes, log_bytes = "
                 ":log_bytes,"
-                " log_complete = :log_complete WHERE id = :id",
+                " log_complete = :log_complete WHERE sandbox_id = :sandbox_id AND id = :id",
                 &table, row, err);
 
         return changed(r, row->id, err);

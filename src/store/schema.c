@@ -131,8 +131,24 @@ static const char step_10[] = "ALTER TABLE cells DROP COLUMN parent_id;"
 static const char step_11[] = "ALTER TABLE nodes ADD COLUMN written_boot TEXT NOT NULL DEFAULT '';"
                               "CREATE INDEX nodes_written ON nodes(seq) WHERE written_boot <> '';";
 
+/* A fork has the commands of its source, by their ids. */
+static const char step_12[] =
+        "ALTER TABLE commands RENAME TO old_commands;"
+        "DROP INDEX commands_sandbox;"
+        "CREATE TABLE commands("
+        "  seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL,"
+        "  sandbox_id TEXT NOT NULL REFERENCES sandboxes(id) ON DELETE CASCADE, status TEXT NOT NULL, pid INTEGER NOT "
+        "NULL,"
+        "  exit_code INTEGER NOT NULL, signal INTEGER NOT NULL, detached INTEGER NOT NULL, started_at INTEGER NOT NULL,"
+        "  ended_at INTEGER NOT NULL, stdout_bytes INTEGER NOT NULL, stderr_bytes INTEGER NOT NULL, log_bytes INTEGER "
+        "NOT NULL,"
+        "  log_complete INTEGER NOT NULL, summary TEXT, spec TEXT, UNIQUE(sandbox_id, id)) STRICT;"
+        "INSERT INTO commands SELECT * FROM old_commands;"
+        "DROP TABLE old_commands;"
+        "CREATE INDEX commands_sandbox ON commands(sandbox_id, seq);";
+
 const char *const cop_schema_steps[] = {
-        step_1, step_2, step_3, step_4, step_5, step_6, step_7, step_8, step_9, step_10, step_11,
+        step_1, step_2, step_3, step_4, step_5, step_6, step_7, step_8, step_9, step_10, step_11, step_12,
 };
 const unsigned cop_schema_step_count = ELEMENTSOF(cop_schema_steps);
 

@@ -304,7 +304,7 @@ struct cop_cell_row **cop_cell_rows_free(struct cop_cell_row **rows);
 /* -- commands ------------------------------------------------------------------------------------------------------ */
 
 struct cop_command_row {
-        char id[COP_STORE_ID_MAX]; /* cmd_…; also its key at the keeper */
+        char id[COP_STORE_ID_MAX]; /* cmd_…, unique in its sandbox: a fork has its source's; also its key at the keeper */
         char sandbox_id[COP_STORE_ID_MAX];
         char status[COP_STORE_STATE_MAX]; /* "running", "exited", "timeout", "killed", "lost" */
         int64_t seq;                      /* given by the store */
@@ -319,7 +319,8 @@ struct cop_command_row {
         bool log_complete;
 };
 int cop_store_command_insert(struct cop_store *s, struct cop_command_row *row /* seq is set */, struct cop_error *err);
-int cop_store_command_set_pid(struct cop_store *s, const char *id, int64_t pid, struct cop_error *err);
+int cop_store_command_set_pid(struct cop_store *s, const char *sandbox_id, const char *id, int64_t pid,
+                              struct cop_error *err);
 /* -> status, summary, exit_code, signal, ended_at, *_bytes, log_complete */
 int cop_store_command_end(struct cop_store *s, const struct cop_command_row *row, struct cop_error *err);
 /* By id, or by pid: the newest of that pid.  command_not_found. */

@@ -323,6 +323,40 @@ def test_forks_share_nothing_after_writes(sb, api):
     assert sb.text("x['who']") == "'changed'"
 
 
+def test_a_fork_has_the_commands_of_its_source(sb, api):
+    """Their processes run in it: so they are listed, followed and killed there, by the same ids, and nothing of that touches the source's."""
+    status = lambda box, command: api.get(f"{box.path}/commands/{command['id']}")["status"]  # noqa: E731
+    ticking = sb.exec("echo begun; while sleep 0.1; do echo tick; done", detach=True, env={"TOKEN": "secret"})
+    over = sb.exec("true")
+    wait_for(lambda: "tick" in api.get(f"{sb.path}/commands/{ticking['id']}")["stdout"])
+    node = sb.snapshot(name="ticks")
+    child = sb.fork()[0]
+    (row,) = api.get(f"{child.path}/commands")["commands"]
+    assert (row["id"], row["pid"], row["status"], row["detached"]) == (ticking["id"], ticking["pid"], "running", True)
+    assert row["command"].startswith("echo begun") and row["sandbox_id"] == child.id
+    assert over["id"] != row["id"], "what has ended is the source's"
+    wait_for(lambda: "tick" in api.get(f"{child.path}/commands/{ticking['id']}")["stdout"])
+    assert "begun" not in api.get(f"{child.path}/commands/{ticking['id']}")["stdout"], "the log begins with the fork"
+    grandchild = child.fork()[0]
+    api.post(f"{child.path}/commands/{ticking['id']}/kill", {"signal": "KILL"})
+    wait_for(lambda: status(child, ticking) == "killed")
+    assert (status(sb, ticking), status(grandchild, ticking)) == ("running", "running")
+    assert api.get(f"{child.path}/commands/{ticking['id']}")["log"]["complete"] is False
+    sb.remove()
+    heir = Sandbox(api, api.post("/api/snapshots/ticks/sandboxes", {})["sandboxes"][0]["id"])
+    assert status(heir, ticking) == "running"
+    heir.suspend()
+    assert heir.text("1 + 1") == "2" and status(heir, ticking) == "running"
+    heir.ok("x = 1")
+    heir.goto(node["id"])
+    assert status(heir, ticking) == "running"
+    api.post(f"{heir.path}/commands/{ticking['pid']}/kill", {"signal": "TERM"})
+    wait_for(lambda: status(heir, ticking) == "killed")
+    for box in (child, grandchild, heir):
+        box.remove()
+    api.delete("/api/snapshots/ticks")
+
+
 def test_fork_counts_are_checked(sb, api):
     for count in (0, 101, -1, 1.5):
         with pytest.raises(ApiError) as error:

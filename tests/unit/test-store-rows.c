@@ -563,7 +563,7 @@ TEST(commands_by_id_and_by_newest_pid)
 
         add_sandbox(s, "sb_a", NULL, 0);
         ASSERT_OK(cop_store_command_insert(s, &row, &err), &err);
-        ASSERT_OK(cop_store_command_set_pid(s, "cmd_1", 55, &err), &err);
+        ASSERT_OK(cop_store_command_set_pid(s, "sb_a", "cmd_1", 55, &err), &err);
         snprintf(row.status, sizeof(row.status), "exited");
         row.exit_code = 3;
         row.ended_at = 8;
@@ -584,6 +584,32 @@ TEST(commands_by_id_and_by_newest_pid)
         ASSERT_STR(rows[0]->id, "cmd_1");
         ASSERT_STR(rows[1]->id, "cmd_2");
         cop_command_rows_free(rows);
+        cop_store_close(s);
+}
+
+TEST(a_fork_has_commands_of_the_same_ids)
+{
+        struct cop_store *s = open_store();
+        struct cop_command_row row = {
+                .id = "cmd_1", .sandbox_id = "sb_a", .status = "running", .exit_code = -1, .spec = (char *)"{}"};
+        _cleanup_(cop_command_row_freep) struct cop_command_row *a = NULL, *b = NULL;
+        struct cop_error err;
+
+        add_sandbox(s, "sb_a", NULL, 0);
+        add_sandbox(s, "sb_b", NULL, 1);
+        ASSERT_OK(cop_store_command_insert(s, &row, &err), &err);
+        ASSERT(cop_store_command_insert(s, &row, &err) < 0);
+        snprintf(row.sandbox_id, sizeof(row.sandbox_id), "sb_b");
+        ASSERT_OK(cop_store_command_insert(s, &row, &err), &err);
+        ASSERT_OK(cop_store_command_set_pid(s, "sb_b", "cmd_1", 7, &err), &err);
+        snprintf(row.status, sizeof(row.status), "killed");
+        ASSERT_OK(cop_store_command_end(s, &row, &err), &err);
+        ASSERT_OK(cop_store_command_get(s, "sb_a", "cmd_1", &a, &err), &err);
+        ASSERT_OK(cop_store_command_get(s, "sb_b", "cmd_1", &b, &err), &err);
+        ASSERT_STR(a->status, "running");
+        ASSERT_STR(b->status, "killed");
+        ASSERT_EQ(a->pid, 0);
+        ASSERT_EQ(b->pid, 7);
         cop_store_close(s);
 }
 
