@@ -312,13 +312,14 @@ struct cop_warm_params {
 void cop_image_warm(struct cop_engine *e, const char *ref, const struct cop_warm_params *p, struct cop_op_to to,
                     struct cop_op **ret_op);
 /* Sandboxes made from it are not touched; node_not_found when there is none. */
-void cop_image_cool(struct cop_engine *e, const char *ref, struct cop_op_to to);
+void cop_image_cool(struct cop_engine *e, const char *ref, struct cop_op_to to, struct cop_op **ret_op);
 
 /* -- tokens, daemon: engine.c --------------------------------------------------------------------------------------- */
 
-void cop_token_create(struct cop_engine *e, const char *name, usec_t lifetime /* USEC_INFINITY */, struct cop_op_to to);
+void cop_token_create(struct cop_engine *e, const char *name, usec_t lifetime /* USEC_INFINITY */, struct cop_op_to to,
+                      struct cop_op **ret_op);
 void cop_token_list(struct cop_engine *e, struct cop_op_to to);
-void cop_token_remove(struct cop_engine *e, const char *id, struct cop_op_to to);
+void cop_token_remove(struct cop_engine *e, const char *id, struct cop_op_to to, struct cop_op **ret_op);
 /* Constant-time check of a presented token: true when it is known and not expired. */
 bool cop_token_check(struct cop_engine *e, const char *token);
 void cop_engine_info(struct cop_engine *e, struct cop_op_to to);

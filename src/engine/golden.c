@@ -350,12 +350,14 @@ void cop_image_warm(struct cop_engine *e, const char *ref, const struct cop_warm
                 *ret_op = cop_op_find(e, serial);
 }
 
-void cop_image_cool(struct cop_engine *e, const char *ref, struct cop_op_to to)
+void cop_image_cool(struct cop_engine *e, const char *ref, struct cop_op_to to, struct cop_op **ret_op)
 {
         _cleanup_(cop_image_row_freep) struct cop_image_row *row = NULL;
         char node[COP_ID_MAX];
         struct cop_error err;
 
+        if (ret_op)
+                *ret_op = NULL;
         int r = cop_image_lookup(e, ref, &row, NULL, NULL, &err);
         if (r == 0 && !row->golden_node[0])
                 r = cop_error_set(&err, ENOENT, COP_ERR_node_not_found, "image \"%.80s\" has no golden state", ref);
@@ -370,7 +372,7 @@ void cop_image_cool(struct cop_engine *e, const char *ref, struct cop_op_to to)
                 return;
         }
         cop_node_release(e, node);
-        cop_answer(to, cop_image_view(e, row, false), NULL);
+        cop_answer_durable(e, to, cop_image_view(e, row, false), ret_op);
 }
 
 json_t *cop_golden_view(struct cop_engine *e, const struct cop_image_row *row)

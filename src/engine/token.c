@@ -53,7 +53,8 @@ static int check(struct cop_engine *e, const char *name, struct cop_error *err)
         return 0;
 }
 
-void cop_token_create(struct cop_engine *e, const char *name, usec_t lifetime, struct cop_op_to to)
+void cop_token_create(struct cop_engine *e, const char *name, usec_t lifetime, struct cop_op_to to,
+                      struct cop_op **ret_op)
 {
         char token[sizeof(TOKEN_PREFIX) + TOKEN_RANDOM];
         struct cop_token_row row = {.name = (char *)name, .created_at = cop_now(CLOCK_REALTIME)};
@@ -69,7 +70,12 @@ void cop_token_create(struct cop_engine *e, const char *name, usec_t lifetime, s
         }
         if (r == 0)
                 r = cop_store_token_insert(e->store, &row, &err);
-        cop_answer(to, r < 0 ? NULL : view(&row, token), r < 0 ? &err : NULL);
+        if (ret_op)
+                *ret_op = NULL;
+        if (r < 0)
+                cop_answer(to, NULL, &err);
+        else
+                cop_answer_durable(e, to, view(&row, token), ret_op);
         OPENSSL_cleanse(token, sizeof(token));
 }
 
@@ -88,14 +94,17 @@ void cop_token_list(struct cop_engine *e, struct cop_op_to to)
         cop_answer(to, json_pack("{s:o}", "tokens", list), NULL);
 }
 
-void cop_token_remove(struct cop_engine *e, const char *id, struct cop_op_to to)
+/* It stays removed: a power cut after the answer does not bring it back. */
+void cop_token_remove(struct cop_engine *e, const char *id, struct cop_op_to to, struct cop_op **ret_op)
 {
         struct cop_error err;
 
+        if (ret_op)
+                *ret_op = NULL;
         if (cop_store_token_delete(e->store, id, &err) < 0)
                 cop_answer(to, NULL, &err);
         else
-                cop_answer(to, json_pack("{s:s, s:b}", "id", id, "removed", 1), NULL);
+                cop_answer_durable(e, to, json_pack("{s:s, s:b}", "id", id, "removed", 1), ret_op);
 }
 
 bool cop_token_check(struct cop_engine *e, const char *token)

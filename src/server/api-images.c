@@ -83,7 +83,7 @@ static void warm(struct cop_request *r)
 
 static void cool(struct cop_request *r)
 {
-        cop_image_cool(r->engine, cop_request_param(r, 0), cop_request_to(r));
+        cop_image_cool(r->engine, cop_request_param(r, 0), cop_request_to(r), &r->op);
 }
 
 const struct cop_route cop_api_images[] = {

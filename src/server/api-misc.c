@@ -85,7 +85,7 @@ static void token_create(struct cop_request *r)
                 return;
         }
         r->success = 201;
-        cop_token_create(r->engine, name, lifetime, cop_request_to(r));
+        cop_token_create(r->engine, name, lifetime, cop_request_to(r), &r->op);
 }
 
 static void token_list(struct cop_request *r)
@@ -95,7 +95,7 @@ static void token_list(struct cop_request *r)
 
 static void token_remove(struct cop_request *r)
 {
-        cop_token_remove(r->engine, cop_request_param(r, 0), cop_request_to(r));
+        cop_token_remove(r->engine, cop_request_param(r, 0), cop_request_to(r), &r->op);
 }
 
 const struct cop_route cop_api_misc[] = {

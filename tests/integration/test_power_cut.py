@@ -383,6 +383,19 @@ def test_removal_of_a_snapshot(rig, early):
     rig.replay(check)
 
 
+def test_tokens(rig):
+    """One that was revoked stays revoked; one that was given out is good."""
+    with rig.living() as api:
+        old = api.post("/api/tokens", {"name": "old"})
+        rig.record(lambda: [api.delete(f"/api/tokens/{old['id']}"), api.post("/api/tokens", {"name": "new"})])
+
+    def check(api: Api, acknowledged: bool):
+        names = {token["name"] for token in api.get("/api/tokens")["tokens"]}
+        assert names == {"new"} if acknowledged else names in ({"old"}, set(), {"new"}), names
+
+    rig.replay(check)
+
+
 def test_merging_of_a_deep_stack(rig):
     deep = 32  # flatten.c
     with rig.living() as api:

@@ -638,21 +638,22 @@ void cop_image_warm(struct cop_engine *e, const char *ref, const struct cop_warm
              json_pack("{s:s,s:o,s:I}", "ref", ref, "code", copy_str(p->code), "timeout", (json_int_t)p->timeout));
         *ret_op = op_new(e, to, json_pack("{s:s}", "id", "im_0123456789"), true);
 }
-void cop_image_cool(struct cop_engine *e, const char *ref, struct cop_op_to to)
+void cop_image_cool(struct cop_engine *e, const char *ref, struct cop_op_to to, struct cop_op **ret_op)
 {
-        simple(e, "image_cool", "sb", to, NULL);
+        simple(e, "image_cool", "sb", to, ret_op);
 }
-void cop_token_create(struct cop_engine *e, const char *name, usec_t lifetime, struct cop_op_to to)
+void cop_token_create(struct cop_engine *e, const char *name, usec_t lifetime, struct cop_op_to to,
+                      struct cop_op **ret_op)
 {
-        simple(e, "token_create", "sb", to, NULL);
+        simple(e, "token_create", "sb", to, ret_op);
 }
 void cop_token_list(struct cop_engine *e, struct cop_op_to to)
 {
         simple(e, "token_list", "sb", to, NULL);
 }
-void cop_token_remove(struct cop_engine *e, const char *id, struct cop_op_to to)
+void cop_token_remove(struct cop_engine *e, const char *id, struct cop_op_to to, struct cop_op **ret_op)
 {
-        simple(e, "token_remove", "sb", to, NULL);
+        simple(e, "token_remove", "sb", to, ret_op);
 }
 bool cop_token_check(struct cop_engine *e, const char *token)
 {

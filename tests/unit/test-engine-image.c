@@ -325,7 +325,8 @@ TEST(tokens_are_known_by_their_hash_only)
         size_t n;
 
         engine_open(&f);
-        cop_token_create(f.engine, "ci", USEC_INFINITY, answer_to(&a));
+        cop_token_create(f.engine, "ci", USEC_INFINITY, answer_to(&a), NULL);
+        wait_answer(&f, &a);
         assert_good(&a);
         token = strdup(text_of(&a, "token"));
         ASSERT_EQ(strlen(token), 44);
@@ -335,8 +336,8 @@ TEST(tokens_are_known_by_their_hash_only)
         token[43] ^= 1;
         ASSERT(!cop_token_check(f.engine, ""));
         ASSERT(!cop_token_check(f.engine, "cop_"));
-        cop_token_create(f.engine, NULL, 1, answer_to(&brief));
-        usleep(10);
+        cop_token_create(f.engine, NULL, 1, answer_to(&brief), NULL);
+        wait_answer(&f, &brief);
         ASSERT(!cop_token_check(f.engine, text_of(&brief, "token")));
         cop_token_list(f.engine, answer_to(&list));
         ASSERT_EQ(json_array_size(json_object_get(list.result, "tokens")), 2);
@@ -347,7 +348,8 @@ TEST(tokens_are_known_by_their_hash_only)
                 ASSERT(memmem(db, n, token + 4, 40) == NULL);
                 free(TAKE_PTR(db));
         }
-        cop_token_remove(f.engine, text_of(&a, "id"), answer_to(&gone));
+        cop_token_remove(f.engine, text_of(&a, "id"), answer_to(&gone), NULL);
+        wait_answer(&f, &gone);
         assert_good(&gone);
         ASSERT(!cop_token_check(f.engine, token));
         engine_close(&f);
