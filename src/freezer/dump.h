@@ -56,6 +56,12 @@ struct cop_dump {
         int net_diag_fd;
         struct cop_view *views; /* owned; dump_mapped.c: areas of files, sorted */
         size_t view_count;
+        bool accept; /* unix connections must be accepted to see what was sent (dump_accept.c) */
+        struct cop_dump_waiting {
+                uint32_t file;              /* the client's, or IMG_NONE */
+                int fd;                     /* owned: the accepted end, kept until the tree has ended */
+        } * waiting;                        /* owned */
+        size_t waiting_count, waiting_room; /* all the room ever asked for */
         bool guest; /* the engine is in the tree's namespaces (guest.h), with the rights of its user namespace only */
 };
 
@@ -75,8 +81,9 @@ int cop_collect_memory(struct cop_dump *d, struct cop_error *err);
 int cop_dump_memory(struct cop_dump *d, struct cop_error *err);
 int cop_dump_object_pages(struct cop_dump *d, int fd, uint64_t size, uint32_t *ret_first, uint32_t *ret_count,
                           struct cop_error *err);
-/* dump_fd.c: descriptors of all processes; mapped files through cop_dump_mapped_file (its index in IMG_FILES). */
+/* dump_fd.c: descriptors of all processes, and what belongs to those in flight from description `first` on; mapped files through cop_dump_mapped_file (its index in IMG_FILES). */
 int cop_dump_descriptors(struct cop_dump *d, struct cop_error *err);
+int cop_dump_descriptors_again(struct cop_dump *d, size_t first, struct cop_error *err);
 int cop_dump_mapped_file(struct cop_dump *d, uint32_t proc, const struct cop_vma *v, struct cop_error *err);
 /* A duplicate in the engine, made at the first call and kept until the end. */
 int cop_dump_duplicate(struct cop_dump *d, struct cop_dump_file *known, struct cop_error *err);
@@ -124,6 +131,14 @@ void cop_dump_put_queue(struct cop_dump *d, struct img_file *f, const struct img
 /* dump_sock.c */
 int cop_dump_socket(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct cop_error *err);
 int cop_dump_sockets_finish(struct cop_dump *d, struct cop_error *err);
+/* The same for sockets that were added later, from file `first` on. */
+int cop_dump_sockets_again(struct cop_dump *d, uint32_t first, struct cop_error *err);
+/* dump_accept.c.  Accepts what waits at unix listeners, as the last thing before the commit: room for it in the image is made before,
+ * so that only what is in flight there can make it fail.  A tree that runs on after all has lost them (waiting_count). */
+int cop_dump_accept(struct cop_dump *d, struct cop_error *err);
+/* Room for n more accepted ends; one is kept (which does not fail). */
+int cop_dump_hold_room(struct cop_dump *d, size_t n);
+void cop_dump_hold(struct cop_dump *d, uint32_t file, int fd);
 
 __attribute__((format(printf, 4, 5))) int cop_not_freezable(const struct cop_dump *d, uint32_t proc,
                                                             struct cop_error *err, const char *format, ...);

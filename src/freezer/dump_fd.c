@@ -652,7 +652,7 @@ static const struct img_fd *find_fd(struct cop_dump *d, const struct img_proc *i
         return NULL;
 }
 
-/* Usually the number still names the registered file; a duplicate may be all that is left. */
+/* Usually the number still names the registered file; a duplicate may be all that is left.  The epoll may be in flight. */
 static uint32_t find_registered(struct cop_dump *d, const struct cop_dump_file *known, int number)
 {
         const struct img_proc *ip = cop_image_record(d->writer, IMG_PROCS, known->proc);
@@ -660,12 +660,12 @@ static uint32_t find_registered(struct cop_dump *d, const struct cop_dump_file *
         struct kcmp_epoll_slot slot = {.efd = (uint32_t)known->fd, .tfd = (uint32_t)number};
         pid_t pid = d->tree.procs[known->proc].pid;
 
-        if (fd && syscall(SYS_kcmp, pid, pid, KCMP_EPOLL_TFD, (long)number, &slot) == 0)
+        if (fd && syscall(SYS_kcmp, pid, known->pid, KCMP_EPOLL_TFD, (long)number, &slot) == 0)
                 return fd->file;
         for (uint32_t i = 0; i < ip->fds; i++) {
                 fd = cop_image_record(d->writer, IMG_FDS, ip->first_fd + i);
                 if (fd->fd != number && fd->fd != known->fd &&
-                    syscall(SYS_kcmp, pid, pid, KCMP_EPOLL_TFD, (long)fd->fd, &slot) == 0)
+                    syscall(SYS_kcmp, pid, known->pid, KCMP_EPOLL_TFD, (long)fd->fd, &slot) == 0)
                         return fd->file;
         }
         return IMG_NONE;
@@ -708,6 +708,24 @@ static void resolve_terminals(struct cop_dump *d)
         }
 }
 
+/* What can be told only when all descriptors are known. */
+static int resolve(struct cop_dump *d, size_t first, struct cop_error *err)
+{
+        int r = 0;
+
+        for (size_t i = first; i < d->file_count && r == 0; i++) {
+                const struct img_file *f = cop_image_record(d->writer, IMG_FILES, d->files[i].index);
+                if (f && f->kind == IMG_FILE_EPOLL && !d->files[i].mapping)
+                        r = resolve_epoll(d, &d->files[i], err);
+        }
+        for (size_t i = first; i < d->file_count && r == 0; i++) {
+                const struct img_file *f = cop_image_record(d->writer, IMG_FILES, d->files[i].index);
+                if (f && f->kind == IMG_FILE_PTMX && !d->files[i].mapping)
+                        r = dump_tty_queues(d, &d->files[i], err);
+        }
+        return r;
+}
+
 int cop_dump_descriptors(struct cop_dump *d, struct cop_error *err)
 {
         int r;
@@ -719,24 +737,19 @@ int cop_dump_descriptors(struct cop_dump *d, struct cop_error *err)
                 if (r < 0)
                         return r;
         }
-        for (size_t i = 0; i < d->file_count; i++) {
-                const struct img_file *f = cop_image_record(d->writer, IMG_FILES, d->files[i].index);
-                if (f && f->kind == IMG_FILE_EPOLL && !d->files[i].mapping) {
-                        r = resolve_epoll(d, &d->files[i], err);
-                        if (r < 0)
-                                return r;
-                }
-        }
-        for (size_t i = 0; i < d->file_count; i++) {
-                const struct img_file *f = cop_image_record(d->writer, IMG_FILES, d->files[i].index);
-                if (f && f->kind == IMG_FILE_PTMX && !d->files[i].mapping) {
-                        r = dump_tty_queues(d, &d->files[i], err);
-                        if (r < 0)
-                                return r;
-                }
-        }
+        r = resolve(d, 0, err);
+        if (r < 0)
+                return r;
         resolve_terminals(d);
         return cop_dump_sockets_finish(d, err);
+}
+
+int cop_dump_descriptors_again(struct cop_dump *d, size_t first, struct cop_error *err)
+{
+        uint32_t file = first < d->file_count ? d->files[first].index : cop_image_count(d->writer, IMG_FILES);
+        int r = resolve(d, first, err);
+
+        return r < 0 ? r : cop_dump_sockets_again(d, file, err);
 }
 
 /* ---- mapped files ---- */

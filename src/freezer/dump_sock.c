@@ -10,11 +10,7 @@
  */
 #include <arpa/inet.h>
 #include <fcntl.h>
-#include <linux/inet_diag.h>
-#include <linux/netlink.h>
-#include <linux/sock_diag.h>
 #include <linux/sockios.h>
-#include <linux/unix_diag.h>
 #include <netinet/in.h>
 #include <linux/tcp.h>
 #include <poll.h>
@@ -30,149 +26,11 @@
 
 #include "base/cleanup.h"
 #include "freezer/child_call.h"
-#include "freezer/dump.h"
-#include "freezer/sockets.h"
-
-/* States of linux/tcp_states.h, which user space only finds in a header that clashes with linux/tcp.h. */
-enum {
-        TCP_ESTABLISHED = 1,
-        TCP_FIN_WAIT1 = 4,
-        TCP_FIN_WAIT2 = 5,
-        TCP_CLOSE = 7,
-        TCP_LAST_ACK = 9,
-        TCP_LISTEN = 10,
-        TCP_CLOSING = 11
-};
+#include "freezer/dump_sock.h"
 
 #ifndef SIOCUNIXFILE
 #define SIOCUNIXFILE 0x89e0
 #endif
-
-/* One unix socket of the namespace, as unix_diag has it. */
-struct unix_info {
-        uint32_t ino, peer, state, type, queued, backlog;
-        uint32_t shutdown;
-        uint32_t icon_first, icons; /* into unix_table.icons */
-};
-
-struct unix_table {
-        struct unix_info *list; /* owned */
-        size_t count, allocated;
-        uint32_t *icons; /* owned */
-        size_t icon_count, icons_allocated;
-};
-
-static int table_add(struct unix_table *t, struct unix_info u)
-{
-        if (t->count == t->allocated) {
-                t->allocated = t->allocated ? 2 * t->allocated : 64;
-                struct unix_info *bigger = reallocarray(t->list, t->allocated, sizeof(*bigger));
-                if (!bigger)
-                        return -ENOMEM;
-                t->list = bigger;
-        }
-        t->list[t->count++] = u;
-        return 0;
-}
-
-static int add_icons(struct unix_table *t, struct unix_info *u, const uint32_t *inos, size_t n)
-{
-        if (n == 0)
-                return 0;
-        if (t->icon_count + n > t->icons_allocated) {
-                size_t room = 2 * (t->icon_count + n);
-                uint32_t *bigger = reallocarray(t->icons, room, sizeof(*bigger));
-                if (!bigger)
-                        return -ENOMEM;
-                t->icons = bigger;
-                t->icons_allocated = room;
-        }
-        memcpy(t->icons + t->icon_count, inos, n * sizeof(*inos));
-        u->icon_first = (uint32_t)t->icon_count;
-        u->icons = (uint32_t)n;
-        t->icon_count += n;
-        return 0;
-}
-
-static int parse_unix(struct unix_table *t, const struct nlmsghdr *h)
-{
-        const struct unix_diag_msg *m = NLMSG_DATA(h);
-        size_t left = h->nlmsg_len - NLMSG_LENGTH(sizeof(*m));
-        struct unix_info u = {.ino = m->udiag_ino, .state = m->udiag_state, .type = m->udiag_type};
-        int r = 0;
-
-        for (const struct nlattr *a = (const struct nlattr *)(m + 1);
-             left >= sizeof(*a) && a->nla_len >= sizeof(*a) && a->nla_len <= left;) {
-                const void *value = a + 1;
-                size_t n = a->nla_len - sizeof(*a), step = NLMSG_ALIGN(a->nla_len);
-                if (a->nla_type == UNIX_DIAG_PEER && n >= 4)
-                        memcpy(&u.peer, value, 4);
-                else if (a->nla_type == UNIX_DIAG_RQLEN && n >= 8) {
-                        memcpy(&u.queued, value, 4);
-                        memcpy(&u.backlog, (const char *)value + 4, 4);
-                } else if (a->nla_type == UNIX_DIAG_SHUTDOWN && n >= 1)
-                        u.shutdown = *(const uint8_t *)value;
-                else if (a->nla_type == UNIX_DIAG_ICONS && r == 0)
-                        r = add_icons(t, &u, value, n / 4);
-                if (step >= left)
-                        break;
-                left -= step;
-                a = (const struct nlattr *)((const char *)a + step);
-        }
-        return r < 0 ? r : table_add(t, u);
-}
-
-static int compare_unix(const void *a, const void *b)
-{
-        uint32_t x = ((const struct unix_info *)a)->ino, y = ((const struct unix_info *)b)->ino;
-
-        return (x > y) - (x < y);
-}
-
-static int collect_unix(struct cop_dump *d, struct unix_table *t, struct cop_error *err)
-{
-        struct {
-                struct nlmsghdr h;
-                struct unix_diag_req r;
-        } req = {
-                .h = {.nlmsg_len = sizeof(req),
-                      .nlmsg_type = SOCK_DIAG_BY_FAMILY,
-                      .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP},
-                .r = {.sdiag_family = AF_UNIX,
-                      .udiag_states = ~0U,
-                      .udiag_show = UDIAG_SHOW_PEER | UDIAG_SHOW_ICONS | UDIAG_SHOW_RQLEN},
-        };
-        char buf[32768] __attribute__((aligned(8)));
-
-        if (send(d->net_diag_fd, &req, sizeof(req), 0) < 0)
-                return cop_error_errno(err, errno, "asking about unix sockets");
-        for (;;) {
-                ssize_t n = recv(d->net_diag_fd, buf, sizeof(buf), 0);
-                if (n < 0 && errno == EINTR)
-                        continue;
-                if (n <= 0)
-                        return cop_error_errno(err, n < 0 ? errno : EIO, "asking about unix sockets");
-                for (struct nlmsghdr *h = (struct nlmsghdr *)buf; NLMSG_OK(h, (size_t)n); h = NLMSG_NEXT(h, n)) {
-                        if (h->nlmsg_type == NLMSG_DONE) {
-                                if (t->count > 1)
-                                        qsort(t->list, t->count, sizeof(*t->list), compare_unix);
-                                return 0;
-                        }
-                        if (h->nlmsg_type == NLMSG_ERROR)
-                                return cop_error_set(err, EIO, COP_ERR_internal, "the kernel has no unix_diag");
-                        if (parse_unix(t, h) < 0)
-                                return cop_error_errno(err, ENOMEM, "asking about unix sockets");
-                }
-        }
-}
-
-/* In a sorted table. */
-static const struct unix_info *find_unix(const struct unix_table *t, uint64_t ino)
-{
-        struct unix_info key = {.ino = (uint32_t)ino};
-
-        return t->count ? bsearch(&key, t->list, t->count, sizeof(key), compare_unix) : NULL;
-}
 
 /* ---- options ---- */
 
@@ -437,18 +295,18 @@ int cop_dump_socket(struct cop_dump *d, struct cop_dump_file *known, struct img_
 
 /* ---- peers ---- */
 
-static struct img_file *file_at(struct cop_dump *d, uint32_t i)
+struct img_file *cop_dump_file_at(struct cop_dump *d, uint32_t i)
 {
         return cop_image_record(d->writer, IMG_FILES, i);
 }
 
-/* The unix socket of an inode; all are of the device of `like`.  No inode of a socket has two descriptions. */
-static uint32_t find_socket(struct cop_dump *d, const struct img_file *like, uint32_t ino)
+/* No inode of a socket has two descriptions. */
+uint32_t cop_dump_unix_socket(struct cop_dump *d, const struct img_file *like, uint32_t ino)
 {
         const struct cop_dump_object *o = cop_dump_object(d, like->dev, ino);
         uint32_t index = o && o->first ? d->files[o->first - 1].index : IMG_NONE;
 
-        return index != IMG_NONE && file_at(d, index)->kind == IMG_FILE_UNIX ? index : IMG_NONE;
+        return index != IMG_NONE && cop_dump_file_at(d, index)->kind == IMG_FILE_UNIX ? index : IMG_NONE;
 }
 
 static bool same_bytes(struct cop_dump *d, const struct img_ref *a, const struct img_ref *b)
@@ -463,7 +321,7 @@ static bool same_bytes(struct cop_dump *d, const struct img_ref *a, const struct
 static uint32_t find_listener(struct cop_dump *d, uint32_t end)
 {
         for (uint32_t i = 0; i < cop_image_count(d->writer, IMG_FILES); i++) {
-                const struct img_file *f = file_at(d, i), *e = file_at(d, end);
+                const struct img_file *f = cop_dump_file_at(d, i), *e = cop_dump_file_at(d, end);
                 if (f->kind == e->kind && f->arg[IMG_SOCK_STATE] == IMG_SOCK_LISTENING &&
                     f->arg[IMG_SOCK_TYPE] == e->arg[IMG_SOCK_TYPE] && same_bytes(d, &f->path, &e->path))
                         return i;
@@ -471,50 +329,29 @@ static uint32_t find_listener(struct cop_dump *d, uint32_t end)
         return IMG_NONE;
 }
 
-static struct cop_dump_file *known_of(const struct cop_dump *d, uint32_t index)
+struct cop_dump_file *cop_dump_known_socket(const struct cop_dump *d, uint32_t index)
 {
         struct cop_dump_file *known = cop_dump_known_index(d, index);
 
         return known && !known->mapping ? known : NULL;
 }
 
-static int link_unix(struct cop_dump *d, const struct unix_table *t, uint32_t index, struct cop_error *err)
+static int link_unix(struct cop_dump *d, const struct cop_unix_table *t, uint32_t index, struct cop_error *err)
 {
-        struct img_file *f = file_at(d, index);
-        const struct unix_info *u = find_unix(t, f->ino);
+        struct img_file *f = cop_dump_file_at(d, index);
+        const struct cop_unix_info *u = cop_unix_table_find(t, f->ino);
 
         if (!u)
                 return 0;
         f->arg[IMG_SOCK_SHUTDOWN] = u->shutdown;
         if (f->arg[IMG_SOCK_STATE] == IMG_SOCK_LISTENING) {
                 f->arg[IMG_SOCK_BACKLOG] = u->backlog;
-                for (uint32_t i = 0; i < u->icons; i++) {
-                        uint32_t ino = t->icons[u->icon_first + i];
-                        if (ino == 0) { /* what it has sent before cannot be seen */
-                                const struct cop_dump_file *known = known_of(d, index);
-                                return cop_not_freezable(
-                                        d, known ? known->proc : 0, err,
-                                        "listens (fd %d) where a connection waits that its client has closed",
-                                        known ? known->fd : -1);
-                        }
-                        uint32_t client = find_socket(d, f, ino);
-                        if (client == IMG_NONE)
-                                continue;
-                        struct cop_dump_file *known = known_of(d, client);
-                        int out = 0;
-                        if (known && known->own_fd >= 0 && ioctl(known->own_fd, SIOCOUTQ, &out) == 0 && out > 0)
-                                return cop_not_freezable(
-                                        d, known->proc, err,
-                                        "has sent data into a connection that is not accepted yet (fd %d)", known->fd);
-                        file_at(d, client)->arg[IMG_SOCK_STATE] = IMG_SOCK_PENDING;
-                        file_at(d, client)->arg[IMG_SOCK_LISTENER] = index;
-                }
-                return 0;
+                return cop_dump_unix_waiting(d, t, index, err);
         }
-        if (f->arg[IMG_SOCK_STATE] == IMG_SOCK_PENDING)
+        if (cop_socket_waits(f->arg[IMG_SOCK_STATE]))
                 return 0;
-        bool connected = u->state == 1 /* TCP_ESTABLISHED */;
-        uint32_t peer = u->peer ? find_socket(d, f, u->peer) : IMG_NONE;
+        bool connected = u->state == TCP_ESTABLISHED;
+        uint32_t peer = u->peer ? cop_dump_unix_socket(d, f, u->peer) : IMG_NONE;
         if (f->arg[IMG_SOCK_TYPE] == SOCK_DGRAM) {
                 if (peer != IMG_NONE)
                         f->arg[IMG_SOCK_PEER] = peer;
@@ -531,16 +368,16 @@ static int link_unix(struct cop_dump *d, const struct unix_table *t, uint32_t in
 /* A client whose other end is nobody's descriptor may wait at a listener of the tree. */
 static int find_waiting(struct cop_dump *d, uint32_t index, struct cop_error *err)
 {
-        struct img_file *f = file_at(d, index);
+        struct img_file *f = cop_dump_file_at(d, index);
         const char *heap = cop_image_record(d->writer, IMG_HEAP, 0);
         const struct sockaddr_in *to = (const void *)(heap + f->peer.offset),
                                  *own = (const void *)(heap + f->path.offset);
-        struct cop_dump_file *known = known_of(d, index);
+        struct cop_dump_file *known = cop_dump_known_socket(d, index);
         struct tcp_info info = {0};
         socklen_t length = sizeof(info);
 
         for (uint32_t i = 0; i < cop_image_count(d->writer, IMG_FILES); i++) {
-                const struct img_file *g = file_at(d, i);
+                const struct img_file *g = cop_dump_file_at(d, i);
                 const struct sockaddr_in *a = (const void *)(heap + g->path.offset);
                 if (g->kind != IMG_FILE_INET || g->arg[IMG_SOCK_STATE] != IMG_SOCK_LISTENING ||
                     f->peer.length < sizeof(sa_family_t) + 2 || g->arg[IMG_SOCK_FAMILY] != f->arg[IMG_SOCK_FAMILY] ||
@@ -563,13 +400,13 @@ static int find_waiting(struct cop_dump *d, uint32_t index, struct cop_error *er
 /* Both addresses the other way round. */
 static int link_inet(struct cop_dump *d, uint32_t index, struct cop_error *err)
 {
-        struct img_file *f = file_at(d, index);
+        struct img_file *f = cop_dump_file_at(d, index);
         uint32_t n = cop_image_count(d->writer, IMG_FILES);
 
         if (f->arg[IMG_SOCK_STATE] != IMG_SOCK_CONNECTED)
                 return 0;
         for (uint32_t i = 0; i < n; i++) {
-                const struct img_file *g = file_at(d, i);
+                const struct img_file *g = cop_dump_file_at(d, i);
                 if (i != index && g->kind == IMG_FILE_INET && g->arg[IMG_SOCK_STATE] == IMG_SOCK_CONNECTED &&
                     same_bytes(d, &f->path, &g->peer) && same_bytes(d, &g->path, &f->peer))
                         f->arg[IMG_SOCK_PEER] = i;
@@ -577,7 +414,7 @@ static int link_inet(struct cop_dump *d, uint32_t index, struct cop_error *err)
         const struct sockaddr_in *own =
                 (const void *)((const char *)cop_image_record(d->writer, IMG_HEAP, 0) + f->path.offset);
         for (uint32_t i = 0; i < n; i++) {
-                const struct img_file *g = file_at(d, i);
+                const struct img_file *g = cop_dump_file_at(d, i);
                 if (g->kind != IMG_FILE_INET || g->arg[IMG_SOCK_TYPE] != SOCK_STREAM)
                         continue;
                 const struct sockaddr_in *a =
@@ -674,28 +511,42 @@ static int dump_pair_queues(struct cop_dump *d, int from, int to, bool fin, uint
         if (missing > 0)
                 list[n++] = (struct img_packet){
                         .data = cop_image_put(d->writer, sent + (sent_n - missing), (size_t)missing)};
-        cop_dump_put_queue(d, file_at(d, index), list, n);
+        cop_dump_put_queue(d, cop_dump_file_at(d, index), list, n);
         return 0;
 }
 
-/* What `from` has sent: received by `to` or on its way. */
-static int dump_stream(struct cop_dump *d, struct cop_dump_file *from, struct cop_dump_file *to, struct cop_error *err)
+int cop_dump_repair_begin(int fd, int *ret_reuse)
 {
-        int on = 1, off = -1, none = TCP_NO_QUEUE, out = 0, r = 0;
-        bool fin = file_at(d, from->index)->arg[IMG_SOCK_SHUTDOWN] & 2;
+        int on = 1;
 
-        if (ioctl(from->own_fd, SIOCOUTQ, &out) < 0 || out <= 0)
-                return dump_tcp_queue(d, file_at(d, to->index), to->own_fd, err); /* all of it is there */
-        if (setsockopt(from->own_fd, IPPROTO_TCP, TCP_REPAIR, &on, sizeof(on)) < 0)
-                return cop_error_errno(err, errno, "entering TCP repair mode");
-        if (setsockopt(to->own_fd, IPPROTO_TCP, TCP_REPAIR, &on, sizeof(on)) < 0)
-                r = -errno;
-        if (r == 0)
-                r = dump_pair_queues(d, from->own_fd, to->own_fd, fin, to->index);
-        (void)setsockopt(from->own_fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, &none, sizeof(none));
-        (void)setsockopt(to->own_fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, &none, sizeof(none));
-        (void)setsockopt(from->own_fd, IPPROTO_TCP, TCP_REPAIR, &off, sizeof(off));
-        (void)setsockopt(to->own_fd, IPPROTO_TCP, TCP_REPAIR, &off, sizeof(off));
+        *ret_reuse = get_int(fd, SO_REUSEADDR);
+        return setsockopt(fd, IPPROTO_TCP, TCP_REPAIR, &on, sizeof(on)) < 0 ? -errno : 0;
+}
+
+void cop_dump_repair_end(int fd, int reuse)
+{
+        int off = TCP_REPAIR_OFF_NO_WP, none = TCP_NO_QUEUE;
+
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, &none, sizeof(none));
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_REPAIR, &off, sizeof(off));
+        (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof(reuse));
+}
+
+int cop_dump_stream(struct cop_dump *d, int from, int to, bool fin, uint32_t index, struct cop_error *err)
+{
+        int out = 0, reuse[2] = {0};
+
+        if (ioctl(from, SIOCOUTQ, &out) < 0 || out <= 0)
+                return dump_tcp_queue(d, cop_dump_file_at(d, index), to, err); /* all of it is there */
+        int r = cop_dump_repair_begin(from, &reuse[0]);
+        if (r < 0)
+                return cop_error_errno(err, -r, "entering TCP repair mode");
+        r = cop_dump_repair_begin(to, &reuse[1]);
+        if (r == 0) {
+                r = dump_pair_queues(d, from, to, fin, index);
+                cop_dump_repair_end(to, reuse[1]);
+        }
+        cop_dump_repair_end(from, reuse[0]);
         return r < 0 ? cop_error_errno(err, -r, "reading the queues of a TCP connection") : 0;
 }
 
@@ -710,20 +561,31 @@ static struct img_credentials *maker_of(struct cop_dump *d, const struct img_fil
         return f->kind == IMG_FILE_UNIX && f->peer.length ? (void *)(heap + f->peer.offset) : NULL;
 }
 
+/* The end at which it is seen: its own, or the one that was accepted to look at what it has sent. */
+static int end_of(const struct cop_dump *d, uint32_t index)
+{
+        const struct cop_dump_file *known = cop_dump_known_socket(d, index);
+
+        for (size_t i = 0; i < d->waiting_count; i++)
+                if (d->waiting[i].file == index)
+                        return d->waiting[i].fd;
+        return known ? known->own_fd : -EBADF;
+}
+
 static int ask_inside(void *argument)
 {
         struct cop_dump *d = argument;
 
         for (uint32_t i = 0; i < cop_image_count(d->writer, IMG_FILES); i++) {
-                const struct img_file *f = file_at(d, i);
-                const struct cop_dump_file *known = f->kind == IMG_FILE_UNIX ? known_of(d, i) : NULL;
+                const struct img_file *f = cop_dump_file_at(d, i);
+                int fd = f->kind == IMG_FILE_UNIX ? end_of(d, i) : -EBADF;
                 struct img_credentials *c = maker_of(d, f);
                 struct ucred who;
                 socklen_t length = sizeof(who);
-                if (known && c && c->pid == 0 && getsockopt(known->own_fd, SOL_SOCKET, SO_PEERCRED, &who, &length) == 0)
+                if (fd >= 0 && c && c->pid == 0 && getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &length) == 0)
                         c->pid = who.pid;
-                if (known && cop_dump_senders_unknown(d, f))
-                        cop_dump_ask_senders(d, f, known->own_fd);
+                if (fd >= 0 && cop_dump_senders_unknown(d, f))
+                        cop_dump_ask_senders(d, f, fd);
         }
         return 0;
 }
@@ -740,7 +602,7 @@ static void find_makers(struct cop_dump *d)
         bool unknown = false;
 
         for (uint32_t i = 0; i < cop_image_count(d->writer, IMG_FILES) && !unknown; i++) {
-                const struct img_file *f = file_at(d, i);
+                const struct img_file *f = cop_dump_file_at(d, i);
                 const struct img_credentials *c = maker_of(d, f);
                 unknown = (c && c->pid == 0) || (f->kind == IMG_FILE_UNIX && cop_dump_senders_unknown(d, f));
         }
@@ -748,40 +610,93 @@ static void find_makers(struct cop_dump *d)
                 (void)cop_child_call(0, ask_from_within, d); /* without the right to they stay unknown */
 }
 
-int cop_dump_sockets_finish(struct cop_dump *d, struct cop_error *err)
+/* Listeners first: they mark the pending ones. */
+static int link_all_unix(struct cop_dump *d, struct cop_error *err)
 {
-        struct unix_table t = {0};
+        struct cop_unix_table t = {0};
         uint32_t n = cop_image_count(d->writer, IMG_FILES);
         bool any = false;
         int r = 0;
 
         for (uint32_t i = 0; i < n; i++)
-                any = any || file_at(d, i)->kind == IMG_FILE_UNIX;
+                any = any || cop_dump_file_at(d, i)->kind == IMG_FILE_UNIX;
         if (any)
-                r = collect_unix(d, &t, err);
-        /* Listeners first: they mark the pending ones. */
+                r = cop_unix_table_collect(d->net_diag_fd, &t, err);
         for (int pass = 0; pass < 2 && r == 0; pass++)
                 for (uint32_t i = 0; i < n; i++)
-                        if (file_at(d, i)->kind == IMG_FILE_UNIX &&
-                            (file_at(d, i)->arg[IMG_SOCK_STATE] == IMG_SOCK_LISTENING) == (pass == 0))
+                        if (cop_dump_file_at(d, i)->kind == IMG_FILE_UNIX &&
+                            (cop_dump_file_at(d, i)->arg[IMG_SOCK_STATE] == IMG_SOCK_LISTENING) == (pass == 0))
                                 r = r < 0 ? r : link_unix(d, &t, i, err);
+        cop_unix_table_done(&t);
+        return r;
+}
+
+static bool is_tcp(const struct img_file *f, enum img_socket_state state)
+{
+        return f->kind == IMG_FILE_INET && f->arg[IMG_SOCK_TYPE] == SOCK_STREAM && f->arg[IMG_SOCK_STATE] == state;
+}
+
+static int dump_received(struct cop_dump *d, uint32_t index, struct cop_error *err)
+{
+        struct img_file *f = cop_dump_file_at(d, index);
+        const struct cop_dump_file *to = cop_dump_known_socket(d, index),
+                                   *from = cop_dump_known_socket(d, (uint32_t)f->arg[IMG_SOCK_PEER]);
+
+        if (!to || (!is_tcp(f, IMG_SOCK_CONNECTED) && !is_tcp(f, IMG_SOCK_CLOSED)))
+                return 0;
+        if (!from)
+                return dump_tcp_queue(d, f, to->own_fd, err);
+        bool fin = cop_dump_file_at(d, from->index)->arg[IMG_SOCK_SHUTDOWN] & 2;
+        return cop_dump_stream(d, from->own_fd, to->own_fd, fin, index, err);
+}
+
+int cop_dump_sockets_finish(struct cop_dump *d, struct cop_error *err)
+{
+        int r = link_all_unix(d, err);
+
+        if (r == 0)
+                r = cop_dump_tcp_waiting(d, false, err);
+        uint32_t n = cop_image_count(d->writer, IMG_FILES);
         for (uint32_t i = 0; i < n && r == 0; i++)
-                if (file_at(d, i)->kind == IMG_FILE_INET && file_at(d, i)->arg[IMG_SOCK_TYPE] == SOCK_STREAM)
+                if (is_tcp(cop_dump_file_at(d, i), IMG_SOCK_CONNECTED))
                         r = link_inet(d, i, err);
-        for (uint32_t i = 0; i < n && r == 0; i++) {
-                struct img_file *f = file_at(d, i);
-                if (f->kind != IMG_FILE_INET || f->arg[IMG_SOCK_TYPE] != SOCK_STREAM ||
-                    (f->arg[IMG_SOCK_STATE] != IMG_SOCK_CONNECTED && f->arg[IMG_SOCK_STATE] != IMG_SOCK_CLOSED))
-                        continue;
-                struct cop_dump_file *to = known_of(d, i), *from = known_of(d, (uint32_t)f->arg[IMG_SOCK_PEER]);
-                if (to && from)
-                        r = dump_stream(d, from, to, err);
-                else if (to)
-                        r = dump_tcp_queue(d, f, to->own_fd, err);
-        }
-        if (any && r == 0)
+        for (uint32_t i = 0; i < n && r == 0; i++)
+                r = dump_received(d, i, err);
+        if (r == 0)
                 find_makers(d);
-        free(t.list);
-        free(t.icons);
+        return r;
+}
+
+/* The end of a connection that was taken for closed because its other end was not known yet. */
+static void open_peer_again(struct cop_dump *d, uint32_t index)
+{
+        const struct img_file *f = cop_dump_file_at(d, index);
+
+        for (uint32_t i = 0; i < cop_image_count(d->writer, IMG_FILES); i++) {
+                struct img_file *g = cop_dump_file_at(d, i);
+                if (is_tcp(g, IMG_SOCK_CLOSED) && same_bytes(d, &f->path, &g->peer) &&
+                    same_bytes(d, &g->path, &f->peer))
+                        g->arg[IMG_SOCK_STATE] = IMG_SOCK_CONNECTED;
+        }
+}
+
+int cop_dump_sockets_again(struct cop_dump *d, uint32_t first, struct cop_error *err)
+{
+        uint32_t n = cop_image_count(d->writer, IMG_FILES);
+        int r = link_all_unix(d, err);
+
+        for (uint32_t i = first; i < n; i++)
+                if (is_tcp(cop_dump_file_at(d, i), IMG_SOCK_CONNECTED))
+                        open_peer_again(d, i);
+        for (uint32_t i = 0; i < n && r == 0; i++) {
+                if (!is_tcp(cop_dump_file_at(d, i), IMG_SOCK_CONNECTED) ||
+                    (i < first && cop_dump_file_at(d, i)->arg[IMG_SOCK_PEER] != IMG_NONE))
+                        continue;
+                r = link_inet(d, i, err);
+                if (r == 0)
+                        r = dump_received(d, i, err);
+        }
+        if (r == 0)
+                find_makers(d);
         return r;
 }

@@ -223,6 +223,9 @@ static void dump_done(struct cop_dump *d)
         free(d->buffer);
         free(d->id_maps[0]);
         free(d->id_maps[1]);
+        for (size_t i = 0; i < d->waiting_count; i++)
+                cop_close(d->waiting[i].fd);
+        free(d->waiting);
         cop_close(d->net_diag_fd);
 }
 
@@ -308,6 +311,8 @@ static int stop_and_dump(struct cop_dump *d, struct cop_freeze_result *res, stru
         if (r == 0 && request->stopped)
                 r = request->stopped(request->userdata, err);
         last = cop_now(CLOCK_MONOTONIC);
+        if (r == 0)
+                r = cop_dump_accept(d, err);
         if (r < 0 || !end) {
                 rewind_live(&d->tree);
                 cop_tree_resume(&d->tree);
@@ -316,6 +321,8 @@ static int stop_and_dump(struct cop_dump *d, struct cop_freeze_result *res, stru
         }
         if (r == 0)
                 r = cop_image_commit(d->writer, request->flags & COP_FREEZE_SYNC, &res->bytes, err);
+        if (r < 0 && d->waiting_count > 0)
+                r = cop_error_wrap(err, r, "%zu connections that nobody had accepted yet are lost", d->waiting_count);
         STAGE(res, 6, last);
         if (r == 0 && end)
                 cop_tree_kill(&d->tree);

@@ -331,6 +331,8 @@ int cop_image_add_source(struct cop_image_writer *w, const char *id, uint64_t si
 /* Keeps a source in the list although no extent uses it: the running tree still maps it. */
 void cop_image_pin_source(struct cop_image_writer *w, uint32_t source);
 const char *cop_image_writer_id(const struct cop_image_writer *w);
+/* Memory and disk for that much more in the heap and so many packets, so that a commit does not fail for want of them. */
+int cop_image_make_room(struct cop_image_writer *w, size_t heap, size_t packets, bool sync, struct cop_error *err);
 /* Writes meta.img under a temporary name, renames it.  With sync the page file, meta and the folder are on disk after. */
 int cop_image_commit(struct cop_image_writer *w, bool sync, uint64_t *ret_bytes, struct cop_error *err);
 /* Frees; an uncommitted image leaves no file behind. */

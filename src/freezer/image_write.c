@@ -17,6 +17,8 @@
 #include "freezer/image.h"
 #include "freezer/image_tables.h"
 
+#define META_TMP "meta.img.tmp"
+
 struct cop_image_writer {
         int dir_fd;                   /* borrowed */
         int pages_fd;                 /* owned */
@@ -329,6 +331,26 @@ static int assemble(struct cop_image_writer *w, struct cop_buf *out)
         return r;
 }
 
+int cop_image_make_room(struct cop_image_writer *w, size_t heap, size_t packets, bool sync, struct cop_error *err)
+{
+        size_t size = sizeof(struct img_header) + IMG_SECTION_MAX * (sizeof(struct img_section) + 64) + heap +
+                      packets * sizeof(struct img_packet);
+        int r = cop_buf_reserve(&w->tables[IMG_HEAP], heap);
+
+        if (r == 0)
+                r = cop_buf_reserve(&w->tables[IMG_PACKETS], packets * sizeof(struct img_packet));
+        for (unsigned kind = 1; kind < IMG_SECTION_MAX; kind++)
+                size += w->tables[kind].len;
+        _cleanup_close_ int fd = openat(w->dir_fd, META_TMP, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+        if (r == 0 && fd < 0)
+                r = -errno;
+        if (r == 0)
+                r = -posix_fallocate(fd, 0, (off_t)size);
+        if (r == 0 && sync && (fdatasync(w->pages_fd) < 0 || fdatasync(fd) < 0))
+                r = -errno;
+        return r < 0 ? cop_error_errno(err, -r, "making room in the image") : 0;
+}
+
 int cop_image_commit(struct cop_image_writer *w, bool sync, uint64_t *ret_bytes, struct cop_error *err)
 {
         _cleanup_buf_ struct cop_buf out = COP_BUF(2ULL << 30);
@@ -341,13 +363,15 @@ int cop_image_commit(struct cop_image_writer *w, bool sync, uint64_t *ret_bytes,
         r = assemble(w, &out);
         if (r < 0)
                 return cop_error_errno(err, -r, "assembling the image");
-        _cleanup_close_ int fd = openat(w->dir_fd, "meta.img.tmp", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+        _cleanup_close_ int fd = openat(w->dir_fd, META_TMP, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
         if (fd < 0)
                 return cop_error_errno(err, errno, "creating meta.img");
         r = cop_write_all(fd, out.data, out.len);
+        if (r == 0 && ftruncate(fd, (off_t)out.len) < 0) /* room that was made and not needed */
+                r = -errno;
         if (r == 0 && sync && (fdatasync(w->pages_fd) < 0 || fdatasync(fd) < 0))
                 r = -errno;
-        if (r == 0 && renameat(w->dir_fd, "meta.img.tmp", w->dir_fd, "meta.img") < 0)
+        if (r == 0 && renameat(w->dir_fd, META_TMP, w->dir_fd, "meta.img") < 0)
                 r = -errno;
         if (r == 0 && sync && fsync(w->dir_fd) < 0)
                 r = -errno;
@@ -370,7 +394,7 @@ void cop_image_writer_free(struct cop_image_writer *w)
                 unlinkat(w->dir_fd, name, 0);
         }
         if (!w->committed)
-                unlinkat(w->dir_fd, "meta.img.tmp", 0);
+                unlinkat(w->dir_fd, META_TMP, 0);
         cop_close(w->pages_fd);
         for (int i = 0; i < IMG_SECTION_MAX; i++)
                 cop_buf_done(&w->tables[i]);

@@ -5,6 +5,7 @@
 #include <sys/un.h>
 
 #include "base/buf.h"
+#include "base/cleanup.h"
 #include "freezer/image.h"
 #include "freezer/image_tables.h"
 #include "freezer/sockets.h"
@@ -89,13 +90,15 @@ static int print_proc(const struct cop_image *im, uint32_t i, bool pages, struct
 
 static int print_socket(const struct cop_image *im, const struct img_file *f, struct cop_buf *out)
 {
-        static const char *const states[] = {"?", "idle", "listening", "connected", "pending", "closed"};
+        static const char *const states[] = {"?",       "idle",   "listening", "connected",
+                                             "pending", "closed", "waiting",   "left"};
         uint64_t state = f->arg[IMG_SOCK_STATE];
         const struct sockaddr_un *a = cop_image_at(im, &f->path);
 
-        OUT("    %s family %d type %d peer %d listener %d shut %d backlog %d", state < 6 ? states[state] : "?",
-            (int)f->arg[IMG_SOCK_FAMILY], (int)f->arg[IMG_SOCK_TYPE], (int)f->arg[IMG_SOCK_PEER],
-            (int)f->arg[IMG_SOCK_LISTENER], (int)f->arg[IMG_SOCK_SHUTDOWN], (int)f->arg[IMG_SOCK_BACKLOG]);
+        OUT("    %s family %d type %d peer %d listener %d shut %d backlog %d",
+            state < ELEMENTSOF(states) ? states[state] : "?", (int)f->arg[IMG_SOCK_FAMILY], (int)f->arg[IMG_SOCK_TYPE],
+            (int)f->arg[IMG_SOCK_PEER], (int)f->arg[IMG_SOCK_LISTENER], (int)f->arg[IMG_SOCK_SHUTDOWN],
+            (int)f->arg[IMG_SOCK_BACKLOG]);
         if (f->kind == IMG_FILE_UNIX && f->path.length > 2)
                 OUT(" %s%.*s", a->sun_path[0] ? "" : "@", (int)(f->path.length - 2) - !a->sun_path[0],
                     a->sun_path + !a->sun_path[0]);

@@ -15,6 +15,7 @@
 
 #include "base/cleanup.h"
 #include "freezer/restore_sock.h"
+#include "freezer/sock_diag.h"
 
 #define FILES_MAX 256UL
 
@@ -91,28 +92,9 @@ void cop_socket_send_all(struct cop_restore *r, const struct img_file *f, int fd
 
 /* ---- senders ---- */
 
-/* The IPv4 address and port of either family as IPv6 has them; false for anything else. */
 static bool as_ipv6(const struct cop_restore *r, const struct img_ref *ref, struct sockaddr_in6 *ret)
 {
-        union {
-                struct sockaddr any;
-                struct sockaddr_in in;
-                struct sockaddr_in6 in6;
-        } a = {0};
-
-        memcpy(&a, cop_socket_address(r, ref), MIN_OF(ref->length, (uint32_t)sizeof(a)));
-        if (a.any.sa_family == AF_INET6 && ref->length >= sizeof(a.in6)) {
-                *ret = a.in6;
-                return true;
-        }
-        if (a.any.sa_family != AF_INET || ref->length < sizeof(a.in))
-                return false;
-        *ret = (struct sockaddr_in6){.sin6_family = AF_INET6, .sin6_port = a.in.sin_port};
-        if (a.in.sin_addr.s_addr != INADDR_ANY) {
-                ret->sin6_addr.s6_addr[10] = ret->sin6_addr.s6_addr[11] = 0xff;
-                memcpy(&ret->sin6_addr.s6_addr[12], &a.in.sin_addr, 4);
-        }
-        return true;
+        return cop_socket_as_ipv6(cop_socket_address(r, ref), ref->length, ret);
 }
 
 /* Whether a socket with this name can have sent from that address. */
@@ -297,7 +279,9 @@ int cop_socket_restore_queue(struct cop_restore *r, uint32_t index, struct cop_e
         const struct img_file *f = RESTORE_FILE(r, index);
         bool stream = f->arg[IMG_SOCK_TYPE] == SOCK_STREAM;
         uint32_t peer = (uint32_t)f->arg[IMG_SOCK_PEER];
-        int from = peer < r->image->count[IMG_FILES] ? r->objects[peer] : -1, ret = 0;
+        bool own = cop_socket_state(f) == IMG_SOCK_WAITING ||
+                   cop_socket_state(f) == IMG_SOCK_LEFT; /* it has sent that itself */
+        int from = own ? r->objects[index] : peer < r->image->count[IMG_FILES] ? r->objects[peer] : -1, ret = 0;
 
         if (f->packets == 0)
                 return 0;

@@ -262,6 +262,17 @@ static int connect_client(void *argument)
         return connect(c->fd, cop_socket_address(c->restore, c->to), c->to->length) < 0 ? -errno : 0;
 }
 
+static bool tells_sent(const struct img_file *f)
+{
+        return cop_socket_state(f) == IMG_SOCK_WAITING || cop_socket_state(f) == IMG_SOCK_LEFT;
+}
+
+static bool waits_at(const struct img_file *f, uint32_t listener)
+{
+        return (f->kind == IMG_FILE_UNIX || f->kind == IMG_FILE_INET) && cop_socket_waits(cop_socket_state(f)) &&
+               f->arg[IMG_SOCK_LISTENER] == listener;
+}
+
 /* Whom the accepting end will name, when it is not there yet: the process that has the client. */
 static bool holder_of(const struct cop_restore *r, const struct img_file *f, struct img_credentials *ret)
 {
@@ -293,6 +304,7 @@ static int connect_through(struct cop_restore *r, uint32_t client, uint32_t serv
         struct connecting call = {.restore = r, .client = c, .to = to, .fd = fd};
         struct img_credentials holder;
         const struct img_credentials *who = server != IMG_NONE         ? maker_of(r, RESTORE_FILE(r, server))
+                                            : tells_sent(c)            ? maker_of(r, c)
                                             : holder_of(r, c, &holder) ? &holder
                                                                        : NULL;
         ret = cop_restore_as(r, who, connect_client, &call);
@@ -395,11 +407,30 @@ static int restore_connection(struct cop_restore *r, uint32_t index, struct cop_
 static int restore_pending(struct cop_restore *r, uint32_t index, struct cop_error *err)
 {
         const struct img_file *f = RESTORE_FILE(r, index);
-        uint32_t listener = (uint32_t)f->arg[IMG_SOCK_LISTENER];
+        const struct img_ref *to = &RESTORE_FILE(r, f->arg[IMG_SOCK_LISTENER])->path;
 
-        if (listener >= r->image->count[IMG_FILES])
-                return restore_closed(r, index, err);
-        return connect_through(r, index, IMG_NONE, -1, &RESTORE_FILE(r, listener)->path, err);
+        /* The listener may be of IPv6, and the client of IPv4. */
+        return connect_through(r, index, IMG_NONE, -1, f->kind == IMG_FILE_INET && tells_sent(f) ? &f->peer : to, err);
+}
+
+/* All that wait at a listener, in their order. */
+static int fill_listener(struct cop_restore *r, uint32_t listener, struct cop_error *err)
+{
+        uint32_t n = r->image->count[IMG_FILES], next;
+        int ret;
+
+        do {
+                next = IMG_NONE;
+                for (uint32_t i = 0; i < n; i++) {
+                        const struct img_file *f = RESTORE_FILE(r, i);
+                        if (r->objects[i] < 0 && waits_at(f, listener) &&
+                            (next == IMG_NONE ||
+                             f->arg[IMG_SOCK_BACKLOG] < RESTORE_FILE(r, next)->arg[IMG_SOCK_BACKLOG]))
+                                next = i;
+                }
+                ret = next == IMG_NONE ? 0 : restore_pending(r, next, err);
+        } while (next != IMG_NONE && ret == 0);
+        return ret;
 }
 
 /* ---- queues and the rest ---- */
@@ -460,6 +491,8 @@ static void finish_socket(struct cop_restore *r, uint32_t index)
         if (f->arg[IMG_SOCK_SHUTDOWN] & 1)
                 shutdown(fd, SHUT_RD);
         (void)fcntl(fd, F_SETFL, (int)f->flags & O_NONBLOCK);
+        if (cop_socket_state(f) == IMG_SOCK_LEFT)
+                r->objects[index] = cop_close(fd);
 }
 
 /* In this order, each for all sockets; see the top. */
@@ -487,11 +520,20 @@ static int restore_single(struct cop_restore *r, uint32_t i, struct cop_error *e
         return pair ? make_pair(r, i, peer, err) : restore_idle(r, i, err);
 }
 
+/* At a listener that is there; without one it is a closed connection. */
+static bool waits(const struct cop_restore *r, const struct img_file *f)
+{
+        uint64_t listener = f->arg[IMG_SOCK_LISTENER];
+
+        return cop_socket_waits(cop_socket_state(f)) && listener < r->image->count[IMG_FILES] &&
+               cop_socket_state(RESTORE_FILE(r, listener)) == IMG_SOCK_LISTENING;
+}
+
 static int pass(struct cop_restore *r, int which, uint32_t i, struct cop_error *err)
 {
         const struct img_file *f = RESTORE_FILE(r, i);
         bool single = cop_socket_state(f) == IMG_SOCK_IDLE || cop_socket_state(f) == IMG_SOCK_LISTENING;
-        bool pending = cop_socket_state(f) == IMG_SOCK_PENDING;
+        bool pending = waits(r, f);
         bool datagram = f->arg[IMG_SOCK_TYPE] == SOCK_DGRAM && f->kind != IMG_FILE_NETLINK;
 
         if (f->kind != IMG_FILE_UNIX && f->kind != IMG_FILE_INET && f->kind != IMG_FILE_NETLINK)
@@ -510,7 +552,7 @@ static int pass(struct cop_restore *r, int which, uint32_t i, struct cop_error *
         case PASS_DATAGRAMS:
                 return datagram ? connect_datagram(r, i, err) : 0;
         case PASS_PENDING:
-                return pending ? restore_pending(r, i, err) : 0;
+                return cop_socket_state(f) == IMG_SOCK_LISTENING ? fill_listener(r, i, err) : 0;
         case PASS_LATE_OPTIONS:
                 if (pending)
                         set_options(r, f, r->objects[i]);

@@ -26,8 +26,6 @@ static inline const struct sockaddr *cop_socket_address(const struct cop_restore
 int cop_socket_new(const struct img_file *f);
 /* 0 when it cannot be had. */
 int cop_socket_option(int fd, int name);
-/* Sets the size of a buffer (SO_SNDBUF or SO_RCVBUF) as getsockopt gives it. */
-void cop_socket_set_buffer(int fd, int name, int size);
 /* An error of errno about this socket. */
 int cop_socket_complain(struct cop_error *err, const struct img_file *f, const char *what);
 

@@ -2,21 +2,22 @@
  *
  *      path    the socket's own address, as getsockname gives it (whole sockaddr); empty: unnamed
  *      peer    the address it is connected to, when the peer is not a file of the image; of unix sockets: struct
- *              img_credentials, whom SO_PEERCRED names
+ *              img_credentials, whom SO_PEERCRED names (waiting and left ones: at the end that is not accepted yet)
  *      data    struct img_sockopt[]
- *      packets its receive queue, in order
+ *      packets its receive queue, in order; of waiting and left ones what they have sent
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum img_socket_arg {
         IMG_SOCK_TYPE, /* SOCK_… */
         IMG_SOCK_FAMILY,
         IMG_SOCK_PROTOCOL,
-        IMG_SOCK_STATE, /* enum img_socket_state */
-        IMG_SOCK_BACKLOG,
-        IMG_SOCK_PEER,     /* file index of the connected peer, or IMG_NONE */
+        IMG_SOCK_STATE,   /* enum img_socket_state */
+        IMG_SOCK_BACKLOG, /* of a listener; of one that waits at a listener: how many came before */
+        IMG_SOCK_PEER,    /* file index of the connected peer, or IMG_NONE */
         IMG_SOCK_LISTENER, /* file index of the listener this end was accepted from, or waits at (pending); or IMG_NONE */
         IMG_SOCK_SHUTDOWN, /* bit 0: receive side shut, bit 1: send side */
         IMG_SOCK_MODE,     /* of a unix socket's file; 0: it has been removed */
@@ -30,6 +31,8 @@ enum img_socket_state {
         IMG_SOCK_CONNECTED,
         IMG_SOCK_PENDING, /* connected, not yet accepted */
         IMG_SOCK_CLOSED,  /* its peer was outside, or is gone: reads give what is queued, then the end */
+        IMG_SOCK_WAITING, /* as pending, with packets that it has sent */
+        IMG_SOCK_LEFT,    /* the same, closed by now: no descriptor has it */
 };
 
 /* As they are inside the tree; pid 0: of a process that has ended. */
@@ -37,6 +40,14 @@ struct img_credentials {
         int32_t pid;
         uint32_t uid, gid;
 };
+
+static inline bool cop_socket_waits(uint64_t state)
+{
+        return state == IMG_SOCK_PENDING || state == IMG_SOCK_WAITING || state == IMG_SOCK_LEFT;
+}
+
+/* restore_sock.c: sets the size of a buffer (SO_SNDBUF or SO_RCVBUF) as getsockopt gives it. */
+void cop_socket_set_buffer(int fd, int name, int size);
 
 struct img_sockopt {
         int32_t level, name;

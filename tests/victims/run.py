@@ -18,6 +18,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 OWNER, NESTED = "owner", "nested"
 FLAVOURS = ["unfrozen", "kill", "run-on", "fork", "twice", "tracked", "checkpoints", OWNER]
+RUNS_ON = ["run-on", "tracked", "checkpoints"]  # a source runs on
 EXTRA = ["copy", "no-user", NESTED, "eight", "chain", "exact"]
 MOST_AGAIN = 8  # when more failed, it is not the machine
 # Without options every victim goes through the first ones, and through all of FLAVOURS what stands for many: the broad ones
@@ -323,6 +324,17 @@ class Run:
                 raise Failed("was frozen, but should have been refused")
         self.go(child)
 
+    def refused_running(self, child, text):
+        """Refused by name when it is to run on, but not when it is to end."""
+        try:
+            self.freeze(child, kill=False)
+        except Failed as e:
+            if text not in str(e) or "not_freezable" not in str(e):
+                raise Failed(f"refused, but not as a {text!r}: {e}") from None
+        else:
+            raise Failed("was frozen and runs on, but should have been refused")
+        self.go(self.thaw(self.freeze(child)))
+
     def flavour(self, name):
         child = self.begin()
         rights = name not in (OWNER, NESTED)
@@ -331,6 +343,8 @@ class Run:
             self.go(child)
         elif refuse:
             self.refused(child, refuse)
+        elif name in RUNS_ON and "refuse_running" in self.victim.settings:
+            self.refused_running(child, self.victim.settings["refuse_running"])
         elif name in ("kill", "no-user"):
             self.go(self.thaw(self.freeze(child)))
         elif name == "copy":

@@ -67,6 +67,40 @@ static inline void tcp_pair(int pair[2])
         close(l);
 }
 
+static inline int get_option(int fd, int level, int name)
+{
+        int value = -1;
+        socklen_t n = sizeof(value);
+
+        CHECK(getsockopt(fd, level, name, &value, &n) == 0);
+        return value;
+}
+
+static inline void set_option(int fd, int level, int name, int value)
+{
+        CHECK(setsockopt(fd, level, name, &value, sizeof(value)) == 0);
+}
+
+static inline struct sockaddr_in own_name(int fd)
+{
+        struct sockaddr_in a;
+        socklen_t n = sizeof(a);
+
+        CHECK(getsockname(fd, (struct sockaddr *)&a, &n) == 0);
+        return a;
+}
+
+/* The next one comes from this client. */
+static inline int tcp_accept_from(int l, int client)
+{
+        struct sockaddr_in a;
+        socklen_t n = sizeof(a);
+        int s = accept(l, (struct sockaddr *)&a, &n);
+
+        CHECK(s >= 0 && a.sin_port == own_name(client).sin_port);
+        return s;
+}
+
 static inline void send_fds(int to, const int *fds, size_t n, const char *text)
 {
         char control[CMSG_SPACE(sizeof(int) * 8)] = {0};

@@ -1,5 +1,5 @@
-/* A unix connection that its client has written to and closed before it was accepted: nobody can look into it.
- * victim: refuse=that its client has closed */
+/* A unix connection that its client has written to and closed before it was accepted.
+ * victim: refuse_running=where a connection waits that its client has closed, which only a suspend can keep */
 #include "../sock.h"
 
 int main(void)

@@ -1,0 +1,25 @@
+/* What the files that save sockets share: dump_sock.c (each by itself, and who belongs to whom), dump_waiting.c and dump_accept.c
+ * (TCP and unix connections that are not accepted yet). */
+#pragma once
+
+#include "freezer/dump.h"
+#include "freezer/sock_diag.h"
+#include "freezer/sockets.h"
+
+struct img_file *cop_dump_file_at(struct cop_dump *d, uint32_t index);
+/* What the file of this index is known by; NULL when no descriptor has it. */
+struct cop_dump_file *cop_dump_known_socket(const struct cop_dump *d, uint32_t index);
+/* The unix socket of an inode (of the device of `like`), or IMG_NONE. */
+uint32_t cop_dump_unix_socket(struct cop_dump *d, const struct img_file *like, uint32_t ino);
+/* What one end of a TCP connection has sent, received by the other or on its way, becomes the packets of a file.  `fin`: and that was
+ * its end. */
+int cop_dump_stream(struct cop_dump *d, int from, int to, bool fin, uint32_t index, struct cop_error *err);
+/* TCP_REPAIR mode changes SO_REUSEADDR, which is kept meanwhile. */
+int cop_dump_repair_begin(int fd, int *ret_reuse);
+void cop_dump_repair_end(int fd, int reuse);
+
+/* dump_waiting.c: saves what waits in TCP connections that are not accepted yet.  What cannot be put back is left for the last moment
+ * before the tree ends (cop_dump_accept), or refused. */
+int cop_dump_tcp_waiting(struct cop_dump *d, bool last, struct cop_error *err);
+/* dump_accept.c: marks the clients that wait at a unix listener; what they have sent follows (cop_dump_accept), or is refused. */
+int cop_dump_unix_waiting(struct cop_dump *d, const struct cop_unix_table *t, uint32_t listener, struct cop_error *err);
