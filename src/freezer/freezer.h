@@ -2,7 +2,8 @@
  *
  * A tree is everything below the first process of a pid namespace.  An image is a folder with meta.img and page files
  * (image.h).  Both calls work on the calling thread, which becomes the tracer meanwhile; they block for milliseconds and
- * never leave a tree half stopped: on error a frozen tree runs on as it was, a half thawed one is gone.
+ * never leave a tree half stopped: on error a frozen tree runs on as it was (dump_accept.c has the one exception), a half thawed one
+ * is gone.
  * Not for concurrent use from several threads of one process.  SIGCHLD needs no handling by the caller.
  * A caller who only owns the tree's user namespace freezes through a guest (guest.h): a process that shares his memory and descriptors
  * does the work, cop_freeze_request.stopped included, inside that namespace.
