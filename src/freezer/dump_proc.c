@@ -239,7 +239,8 @@ static int dump_thread(struct cop_dump *d, uint32_t index, struct cop_task *t, s
                 r = cop_procfs_status(dir_fd, &status, err);
         if (r < 0)
                 return r;
-        cop_rewind_interrupted(&it.regs);
+        if (cop_rewind_interrupted(&it.regs) && t->wait.limited)
+                it.wait_end = t->wait.end + (uint64_t)d->clock_offset[0];
         it.xstate = cop_image_put(d->writer, t->xstate, t->xstate_size);
         memcpy(it.altstack, a->altstack, sizeof(it.altstack));
         it.tid_address = ops[OP_TID_ADDRESS].result == 0 ? a->tid_address : 0;
@@ -265,7 +266,7 @@ static int dump_thread(struct cop_dump *d, uint32_t index, struct cop_task *t, s
         struct img_ref signals = dump_signals(d, t->tid, 0);
         it.first_signal = signals.offset;
         it.signals = signals.length;
-        cop_image_add(d->writer, IMG_THREADS, &it);
+        t->wait.record = cop_image_add(d->writer, IMG_THREADS, &it);
         return 0;
 }
 

@@ -16,6 +16,7 @@
 #include "freezer/dump.h"
 #include "freezer/guest.h"
 #include "freezer/tracker.h"
+#include "freezer/waits.h"
 
 int cop_not_freezable(const struct cop_dump *d, uint32_t proc, struct cop_error *err, const char *format, ...)
 {
@@ -209,6 +210,14 @@ static void rewind_live(struct cop_tree *tree)
                 }
 }
 
+static void go_on(struct cop_dump *d)
+{
+        rewind_live(&d->tree);
+        cop_tree_clean(&d->tree);
+        cop_waits_keep(d->request->waits, &d->tree);
+        cop_tree_resume(&d->tree);
+}
+
 static void dump_done(struct cop_dump *d)
 {
         for (size_t i = 0; d->vmas && i < d->tree.count; i++)
@@ -242,6 +251,8 @@ static int run_stages(struct cop_dump *d, struct cop_freeze_result *res, struct 
         usec_t last = cop_now(CLOCK_MONOTONIC);
         int r = cop_tree_read_registers(&d->tree, err);
 
+        if (r == 0)
+                cop_waits_collect(d->request->waits, &d->tree);
         if (r == 0)
                 r = cop_dump_check_filters(d, err);
         if (r == 0)
@@ -283,13 +294,15 @@ static int precopy(struct cop_dump *d, struct cop_freeze_result *res, struct cop
                 if (r == 0)
                         r = cop_tree_read_registers(&d->tree, err);
                 if (r == 0)
+                        cop_waits_collect(d->request->waits, &d->tree);
+                if (r == 0)
                         r = cop_dump_check_filters(d, err);
                 if (r == 0)
                         r = cop_tracker_adopt(t, d, err);
-                rewind_live(&d->tree);
-                cop_tree_resume(&d->tree);
-                cop_tree_done(&d->tree);
+                go_on(d);
                 res->first_pause = cop_now(CLOCK_MONOTONIC) - begin;
+                cop_waits_settle(d->request->waits, &d->tree, NULL, 0);
+                cop_tree_done(&d->tree);
         }
         if (r == 0)
                 r = cop_tracker_precopy(t, d, err);
@@ -314,20 +327,21 @@ static int stop_and_dump(struct cop_dump *d, struct cop_freeze_result *res, stru
         if (r == 0)
                 r = cop_dump_accept(d, err);
         if (r < 0 || !end) {
-                rewind_live(&d->tree);
-                cop_tree_resume(&d->tree);
+                go_on(d);
                 STAGE(res, 7, last);
                 res->pause = last - stop;
         }
+        cop_waits_settle(d->request->waits, &d->tree, d->writer, d->clock_offset[0]);
         if (r == 0)
                 r = cop_image_commit(d->writer, request->flags & COP_FREEZE_SYNC, &res->bytes, err);
         if (r < 0 && d->waiting_count > 0)
                 r = cop_error_wrap(err, r, "%zu connections that nobody had accepted yet are lost", d->waiting_count);
         STAGE(res, 6, last);
-        if (r == 0 && end)
+        if (r == 0 && end) {
                 cop_tree_kill(&d->tree);
-        else if (end) /* only now is it known that the image cannot be kept */
-                cop_tree_resume(&d->tree);
+                cop_waits_clear(request->waits);
+        } else if (end) /* only now is it known that the image cannot be kept */
+                go_on(d);
         if (end) {
                 STAGE(res, 7, last);
                 res->pause = last - stop;

@@ -35,6 +35,19 @@ struct cop_tracker;
 struct cop_tracker *cop_tracker_new(void);
 void cop_tracker_free(struct cop_tracker *tracker);
 
+/* Time limits of a tree's interrupted calls (waits.h).  Belongs to one tree, as a tracker does; given to its freezes and its thaw.  As
+ * long as the tree lives, poll cop_waits_fd() for reading, and call cop_waits_dispatch() when it is readable: without that, such calls
+ * take their full time anew after each freeze or thaw.  Save and load: for who freezes and thaws with several processes. */
+struct cop_waits;
+struct cop_waits *cop_waits_new(void);
+void cop_waits_free(struct cop_waits *waits);
+int cop_waits_fd(const struct cop_waits *waits);
+void cop_waits_dispatch(struct cop_waits *waits);
+/* Is there an end to come? */
+bool cop_waits_pending(const struct cop_waits *waits);
+int cop_waits_save(const struct cop_waits *waits, const char *path, struct cop_error *err);
+int cop_waits_load(struct cop_waits *waits, const char *path, struct cop_error *err);
+
 enum cop_freeze_flags {
         COP_FREEZE_KILL = 1, /* end the tree once the image is committed; otherwise it runs on */
         COP_FREEZE_SYNC = 2, /* the image is on disk, not only in the page cache, when the call returns */
@@ -48,6 +61,7 @@ struct cop_freeze_request {
         const struct cop_external *externals;
         size_t external_count;
         struct cop_tracker *tracker; /* for trees that run on; may be NULL */
+        struct cop_waits *waits;     /* may be NULL */
         usec_t timeout;              /* for the stop; 0: 10 s */
         /* Called once while the whole tree stands still and its memory has been saved, to save what belongs to the same
          * instant (files); may be NULL.  Its failure is the freeze's. */
@@ -99,7 +113,8 @@ struct cop_thaw_request {
         const struct cop_external *externals;
         size_t external_count;
         unsigned flags;
-        usec_t timeout; /* 0: 30 s */
+        usec_t timeout;          /* 0: 30 s */
+        struct cop_waits *waits; /* new ones; may be NULL */
         /* Called in the first process after it entered its namespaces, before anything is rebuilt (to mount /proc …). */
         int (*setup)(void *userdata, struct cop_error *err);
         void *userdata;

@@ -165,6 +165,8 @@ struct img_thread {
         int32_t io_priority;
         struct img_ref affinity; /* a CPU mask, empty: all */
         uint32_t first_filter, filters;
+        uint64_t
+                wait_end; /* of the call that it makes again, by the tree's monotonic clock; 0: it has no limit (waits.h) */
 };
 
 enum img_vma_flags {

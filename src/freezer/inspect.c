@@ -63,6 +63,9 @@ static int print_thread(const struct cop_image *im, uint32_t i, struct cop_buf *
             t->tid, t->comm, (unsigned long long)t->regs.rip, (unsigned long long)t->regs.rsp, (long long)t->regs.rax,
             (long long)t->regs.orig_rax, (unsigned long long)t->sigmask, t->signals, t->creds.uid[1],
             (unsigned long long)t->creds.effective);
+        if (t->wait_end)
+                OUT("      its call ends %lld ms after the freeze\n",
+                    (long long)(t->wait_end - IMG_RECORD(im, IMG_TREE, img_tree, 0)->monotonic_ns) / 1000000);
         return 0;
 }
 

@@ -6,15 +6,15 @@
  *
  *      ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND     rax = orig_rax, rip -= 2
  *      ERESTART_RESTARTBLOCK                           the same: the call begins again.  clock_nanosleep, nanosleep, poll and
- *                                                      futex keep their remaining time in the kernel; see below
+ *                                                      futex keep their end in the kernel, which a live thread goes on with
  *      EINTR of epoll_wait, rt_sigtimedwait, semop,    the kernel never restarts these: the same, also for a source that
  *      recv with SO_RCVTIMEO …                         runs on (a program must not see an EINTR that no signal caused)
  *
- * The remaining time of a restart block cannot be read from outside.  Relative sleeps begin again with their full time:
- * late by at most what had passed, never early.
+ * A call that begins again has its full time limit again; waits.h has what gives it the rest only.
  */
 #include <errno.h>
 #include <sys/syscall.h>
+#include <time.h>
 
 #include "freezer/dump.h"
 
@@ -37,39 +37,88 @@ static bool pointer(uint64_t v)
 
 /* A restarted call has the number of restart_syscall and the arguments of the first one: told from their shape.  A 32 bit
  * program could fool this; there are none here. */
-static uint64_t restarted_call(const struct user_regs_struct *regs)
+static uint64_t restarted_call(const uint64_t arg[6])
 {
-        if (!pointer(regs->rdi))
-                return pointer(regs->rdx) ? SYS_clock_nanosleep : SYS_poll;
-        if (pointer(regs->rsi))
+        if (!pointer(arg[0]))
+                return pointer(arg[2]) ? SYS_clock_nanosleep : SYS_poll;
+        if (pointer(arg[1]))
                 return SYS_nanosleep;
-        uint64_t op = regs->rsi & ~0x180ULL; /* FUTEX_PRIVATE_FLAG, FUTEX_CLOCK_REALTIME */
-        if ((op == 0 || op == 9) && pointer(regs->r10))
+        uint64_t op = arg[1] & ~0x180ULL; /* FUTEX_PRIVATE_FLAG, FUTEX_CLOCK_REALTIME */
+        if ((op == 0 || op == 9) && pointer(arg[3]))
                 return SYS_futex;
-        return regs->rsi == 0 && regs->rdx > INT32_MAX ? SYS_nanosleep : SYS_poll;
+        return arg[1] == 0 && arg[2] > INT32_MAX ? SYS_nanosleep : SYS_poll;
 }
 
-bool cop_rewind_interrupted(struct user_regs_struct *regs)
+struct cop_call cop_call_of(const struct user_regs_struct *r)
 {
-        int64_t result = (int64_t)regs->rax;
+        return (struct cop_call){r->orig_rax, {r->rdi, r->rsi, r->rdx, r->r10, r->r8, r->r9}, r->rsp, r->rip};
+}
 
+/* Calls that count from when they began.  select, pselect and ppoll are not among them: they write what is left over their argument. */
+static const struct cop_limit limits[] = {
+        {.nr = SYS_nanosleep, .arg = 0, .rest = 1, .block = true},
+        {.nr = SYS_clock_nanosleep, .arg = 2, .rest = 3, .block = true},
+        {.nr = SYS_poll, .arg = 2, .rest = -1, .ms = true, .block = true},
+        {.nr = SYS_futex, .arg = 3, .rest = -1, .block = true, .result = -ETIMEDOUT},
+        {.nr = SYS_epoll_wait, .arg = 3, .rest = -1, .ms = true},
+        {.nr = SYS_epoll_pwait, .arg = 3, .rest = -1, .ms = true},
+        {.nr = SYS_epoll_pwait2, .arg = 3, .rest = -1},
+        {.nr = SYS_rt_sigtimedwait, .arg = 2, .rest = -1, .result = -EAGAIN},
+        {.nr = SYS_semtimedop, .arg = 3, .rest = -1, .result = -EAGAIN},
+};
+
+/* Of clock_nanosleep and futex only the forms that count so, and on clocks that go on while the thread does not run. */
+static bool counts_from_begin(uint64_t nr, const uint64_t arg[6])
+{
+        if (nr == SYS_clock_nanosleep)
+                return !(arg[1] & TIMER_ABSTIME) && ((int)arg[0] == CLOCK_MONOTONIC || (int)arg[0] == CLOCK_REALTIME ||
+                                                     (int)arg[0] == CLOCK_BOOTTIME || (int)arg[0] == CLOCK_TAI);
+        return nr != SYS_futex || (arg[1] & ~0x180ULL) == 0;
+}
+
+bool cop_call_limit(const struct cop_call *call, struct cop_limit *ret)
+{
+        uint64_t nr = call->nr == SYS_restart_syscall ? restarted_call(call->arg) : call->nr;
+
+        for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++)
+                if (limits[i].nr == nr && counts_from_begin(nr, call->arg) &&
+                    (limits[i].ms ? (int)call->arg[limits[i].arg] > 0 : call->arg[limits[i].arg] != 0)) {
+                        *ret = limits[i];
+                        return true;
+                }
+        return false;
+}
+
+bool cop_was_interrupted(const struct user_regs_struct *regs)
+{
         if ((int64_t)regs->orig_rax < 0)
                 return false;
-        switch (-result) {
+        switch (-(int64_t)regs->rax) {
         case ERESTARTSYS:
         case ERESTARTNOINTR:
         case ERESTARTNOHAND:
         case ERESTART_RESTARTBLOCK:
-                break;
+                return true;
         case EINTR:
-                if (repeatable(regs->orig_rax))
-                        break;
-                return false;
+                return repeatable(regs->orig_rax);
         default:
                 return false;
         }
-        regs->rax = regs->orig_rax == SYS_restart_syscall ? restarted_call(regs) : regs->orig_rax;
+}
+
+bool cop_rewind_interrupted(struct user_regs_struct *regs)
+{
+        if (!cop_was_interrupted(regs))
+                return false;
+        regs->rax = regs->orig_rax == SYS_restart_syscall ? restarted_call(cop_call_of(regs).arg) : regs->orig_rax;
         regs->rip -= 2;
         regs->orig_rax = (unsigned long long)-1;
         return true;
+}
+
+void cop_resume_interrupted(struct user_regs_struct *regs, int64_t result)
+{
+        regs->orig_rax = regs->rax;
+        regs->rip += 2;
+        regs->rax = (uint64_t)result;
 }

@@ -4,13 +4,15 @@
  *      coppice-freeze freeze --root PID --image D [--parent D] [--kill] [--sync] [--external NAME=DEV:INO]
  *      coppice-freeze track --root PID --image D --count N [--interval MS]      N images D/0, D/1 … while the tree runs on
  *      coppice-freeze thaw --image D [--pidfile F] [--copy] [--no-user | --user F] [--external NAME=FD]
+ *           freeze, track and thaw: [--waits F]      what is known of time limits (waits.h), from one call to the next
  *      coppice-freeze inspect --image D [--pages]
  *      coppice-freeze verify --image D
  *
  * The tree gets a user namespace of its own: the one that F (as /proc/PID/ns/user) stands for, else a new one, with all ids below 65536 as
  * they are when root makes it and with the caller's own as 0 when anybody else does.
  * run makes namespaces like a sandbox's, with a small init as pid 1 that starts the command and ends with its status;
- * run and thaw stay until the tree has ended and exit with that status (137 when it was killed).
+ * run and thaw stay until the tree has ended and exit with that status (137 when it was killed); a process of freeze and track stays
+ * while a tree that runs on has time limits to be served.
  */
 #include <fcntl.h>
 #include <getopt.h>
@@ -40,7 +42,7 @@
 #define EXTERNALS_MAX 16
 
 struct options {
-        const char *dir, *output, *pidfile, *image, *parent, *user;
+        const char *dir, *output, *pidfile, *image, *parent, *user, *waits;
         pid_t root;
         int count, interval;
         bool no_user, kill, sync, copy, pages;
@@ -55,6 +57,7 @@ static int usage(void)
               "       coppice-freeze freeze --root PID --image D [--parent D] [--kill] [--sync] [--external "
               "NAME=DEV:INO]\n"
               "       coppice-freeze track --root PID --image D --count N [--interval MS]\n"
+              "                      (these and thaw: [--waits F])\n"
               "       coppice-freeze thaw --image D [--pidfile F] [--copy] [--no-user | --user F] [--external "
               "NAME=FD]\n"
               "       coppice-freeze inspect --image D [--pages]\n"
@@ -89,19 +92,23 @@ static int wait_for(pid_t pid)
         return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* Serves the memory watch until the tree has ended. */
-static int supervise(struct cop_thaw_result *res)
+/* Serves the memory watch and time limits until the tree has ended. */
+static int supervise(struct cop_thaw_result *res, struct cop_waits *waits)
 {
-        struct pollfd p[2] = {{.fd = res->pidfd, .events = POLLIN},
-                              {.fd = res->watch ? cop_watch_fd(res->watch) : -1, .events = POLLIN}};
+        struct pollfd p[3] = {{.fd = res->pidfd, .events = POLLIN},
+                              {.fd = res->watch ? cop_watch_fd(res->watch) : -1, .events = POLLIN},
+                              {.fd = cop_waits_fd(waits), .events = POLLIN}};
 
         while (!(p[0].revents & POLLIN)) {
-                if (poll(p, 2, -1) < 0 && errno != EINTR)
+                if (poll(p, 3, -1) < 0 && errno != EINTR)
                         break;
                 if (p[1].revents & POLLIN)
                         (void)cop_watch_dispatch(res->watch, NULL);
+                if (p[2].revents & POLLIN)
+                        cop_waits_dispatch(waits);
         }
         cop_watch_free(res->watch);
+        cop_waits_free(waits);
         close(res->pidfd);
         return wait_for(res->root);
 }
@@ -275,6 +282,37 @@ static void print_frozen(const struct cop_freeze_result *res)
         fflush(stdout);
 }
 
+/* What earlier calls of this tool knew of the tree. */
+static struct cop_waits *load_waits(const struct options *o)
+{
+        struct cop_waits *w = cop_waits_new();
+
+        if (w && o->waits)
+                (void)cop_waits_load(w, o->waits, NULL); /* the first one finds none */
+        return w;
+}
+
+/* For the next call; and a process stays behind, which serves the limits of a tree that runs on. */
+static int save_waits(const struct options *o, struct cop_waits *w, struct cop_error *err)
+{
+        struct pollfd p[2] = {{.fd = cop_waits_fd(w), .events = POLLIN},
+                              {.fd = (int)syscall(SYS_pidfd_open, o->root, 0), .events = POLLIN}};
+        int r = o->waits ? cop_waits_save(w, o->waits, err) : 0;
+
+        if (cop_waits_pending(w) && fork() == 0) {
+                setsid();
+                for (int i = 0; i < 3; i++)
+                        close(i);
+                while (cop_waits_pending(w) && !p[1].revents && poll(p, 2, -1) >= 0)
+                        if (p[0].revents)
+                                cop_waits_dispatch(w);
+                _exit(0);
+        }
+        cop_close(p[1].fd);
+        cop_waits_free(w);
+        return r;
+}
+
 static int command_freeze(const struct options *o)
 {
         struct cop_freeze_result res;
@@ -288,24 +326,27 @@ static int command_freeze(const struct options *o)
                 .flags = (o->kill ? COP_FREEZE_KILL : 0U) | (o->sync ? COP_FREEZE_SYNC : 0U),
                 .externals = o->externals,
                 .external_count = o->external_count,
+                .waits = load_waits(o),
         };
 
-        if (image_fd < 0 || o->root <= 0)
+        if (image_fd < 0 || o->root <= 0 || !req.waits)
                 return usage();
-        if (cop_freeze(&req, &res, &err) < 0)
-                return complain(&err);
-        print_frozen(&res);
-        return 0;
+        int r = cop_freeze(&req, &res, &err);
+        if (r == 0)
+                print_frozen(&res);
+        int saved = save_waits(o, req.waits, r == 0 ? &err : NULL);
+        return r < 0 || saved < 0 ? complain(&err) : 0;
 }
 
 /* Checkpoints of a running tree, each relative to the one before, as a keeper would make them. */
 static int command_track(const struct options *o)
 {
         struct cop_tracker *tracker = cop_tracker_new();
+        struct cop_waits *waits = load_waits(o);
         struct cop_error err = COP_ERROR_NULL;
         int parent_fd = o->parent ? open_folder(o->parent, false) : -EBADF, r = 0;
 
-        if (!o->image || o->root <= 0 || !tracker)
+        if (!o->image || o->root <= 0 || !tracker || !waits)
                 return usage();
         close(open_folder(o->image, true));
         for (int i = 0; i < o->count && r == 0; i++) {
@@ -317,6 +358,7 @@ static int command_track(const struct options *o)
                                                  .image_dir_fd = image_fd,
                                                  .parent_dir_fd = parent_fd,
                                                  .tracker = tracker,
+                                                 .waits = waits,
                                                  .externals = o->externals,
                                                  .external_count = o->external_count};
                 if (o->kill && i == o->count - 1)
@@ -326,11 +368,16 @@ static int command_track(const struct options *o)
                         print_frozen(&res);
                 cop_close(parent_fd);
                 parent_fd = image_fd;
-                usleep((useconds_t)o->interval * 1000);
+                struct pollfd p = {.fd = cop_waits_fd(waits), .events = POLLIN};
+                usec_t until = cop_usec_add(cop_now(CLOCK_MONOTONIC), (usec_t)o->interval * 1000), now;
+                while ((now = cop_now(CLOCK_MONOTONIC)) < until)
+                        if (poll(&p, 1, (int)((until - now + 999) / 1000)) > 0)
+                                cop_waits_dispatch(waits);
         }
         cop_close(parent_fd);
         cop_tracker_free(tracker);
-        return r < 0 ? complain(&err) : 0;
+        int saved = save_waits(o, waits, r == 0 ? &err : NULL);
+        return r < 0 || saved < 0 ? complain(&err) : 0;
 }
 
 static int command_thaw(const struct options *o)
@@ -348,14 +395,15 @@ static int command_thaw(const struct options *o)
                 .external_count = o->external_count,
                 .flags = o->copy ? COP_THAW_COPY : 0,
                 .setup = setup_inside,
+                .waits = cop_waits_new(),
         };
 
-        if (image_fd < 0)
+        if (image_fd < 0 || !req.waits)
                 return usage();
         if (!user_namespace(o, &user_fd))
                 return 1;
         req.namespaces.user_fd = user_fd;
-        if (cop_thaw(&req, &res, &err) < 0)
+        if (cop_thaw(&req, &res, &err) < 0 || (o->waits && cop_waits_save(req.waits, o->waits, &err) < 0))
                 return complain(&err);
         printf("thawed: root=%d processes=%u threads=%u total_us=%llu open=%llu fork=%llu rebuild=%llu seize=%llu "
                "registers=%llu go=%llu setup=%llu objects=%llu tree=%llu fds=%llu ready=%llu table=%llu\n",
@@ -367,7 +415,7 @@ static int command_thaw(const struct options *o)
                (unsigned long long)(res.mark[5] - res.mark[4]), (unsigned long long)(res.mark[6] - res.mark[5]));
         fflush(stdout);
         write_pid(o->pidfile, res.root);
-        return supervise(&res);
+        return supervise(&res, req.waits);
 }
 
 static int command_verify(const struct options *o)
@@ -434,7 +482,7 @@ static bool parse(struct options *o, int argc, char **argv)
                 {"kill", 0, NULL, 'k'},     {"sync", 0, NULL, 's'},   {"copy", 0, NULL, 'c'},
                 {"no-user", 0, NULL, 'u'},  {"user", 1, NULL, 'U'},   {"pages", 0, NULL, 'g'},
                 {"external", 1, NULL, 'e'}, {"count", 1, NULL, 'n'},  {"interval", 1, NULL, 't'},
-                {NULL, 0, NULL, 0},
+                {"waits", 1, NULL, 'w'},    {NULL, 0, NULL, 0},
         };
         int c;
 
@@ -454,6 +502,9 @@ static bool parse(struct options *o, int argc, char **argv)
                         break;
                 case 'P':
                         o->parent = optarg;
+                        break;
+                case 'w':
+                        o->waits = optarg;
                         break;
                 case 'r':
                         o->root = atoi(optarg);

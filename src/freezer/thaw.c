@@ -22,6 +22,7 @@
 #include "freezer/procfs.h"
 #include "freezer/restore.h"
 #include "freezer/tracee.h"
+#include "freezer/waits.h"
 #include "freezer/watch.h"
 
 #define THAW_TIMEOUT (30 * USEC_PER_SEC)
@@ -30,6 +31,7 @@ struct thaw_thread {
         pid_t tid; /* here */
         uint32_t proc, thread;
         bool seized;
+        struct user_regs_struct regs; /* to be given */
 };
 
 struct thaw {
@@ -202,7 +204,10 @@ static int find_threads(struct thaw *t, struct cop_error *err)
                         pid_t tid = IMG_RECORD(t->image, IMG_THREADS, img_thread, p->first_thread + k)->tid;
                         struct thaw_thread *th = &t->threads[t->thread_count++];
                         *th = (struct thaw_thread){
-                                .tid = cop_pid_outside(t->pidns_fd, tid), .proc = i, .thread = p->first_thread + k};
+                                .tid = cop_pid_outside(t->pidns_fd, tid),
+                                .proc = i,
+                                .thread = p->first_thread + k,
+                                .regs = IMG_RECORD(t->image, IMG_THREADS, img_thread, p->first_thread + k)->regs};
                         if (th->tid == 0)
                                 return cop_error_set(err, ESRCH, COP_ERR_start_failed, "thread %d is not there", tid);
                 }
@@ -324,14 +329,13 @@ static int unmap_region(struct thaw *t, const struct thaw_thread *th, struct cop
 static int write_registers(struct thaw *t, const struct thaw_thread *th, struct cop_error *err)
 {
         const struct img_thread *it = IMG_RECORD(t->image, IMG_THREADS, img_thread, th->thread);
-        struct user_regs_struct regs = it->regs;
         struct iovec iov = {.iov_base = (void *)(uintptr_t)cop_image_at(t->image, &it->xstate),
                             .iov_len = it->xstate.length};
         uint64_t mask = it->sigmask;
 
         if (ptrace(PTRACE_SETREGSET, th->tid, NT_X86_XSTATE, &iov) < 0)
                 return cop_error_errno(err, errno, "writing the vector state of thread %d", it->tid);
-        if (ptrace(PTRACE_SETREGS, th->tid, 0, &regs) < 0 ||
+        if (ptrace(PTRACE_SETREGS, th->tid, 0, &th->regs) < 0 ||
             ptrace((enum __ptrace_request)PTRACE_SETSIGMASK, th->tid, 8, &mask) < 0)
                 return cop_error_errno(err, errno, "writing the registers of thread %d", it->tid);
         return 0;
@@ -456,10 +460,39 @@ static int set_filters(struct thaw *t, struct cop_error *err)
         return 0;
 }
 
+/* ns that a thread's interrupted call has left, at least 1; 0: it has no limit. */
+static uint64_t time_left(const struct thaw *t, const struct thaw_thread *th)
+{
+        uint64_t end = IMG_RECORD(t->image, IMG_THREADS, img_thread, th->thread)->wait_end;
+        uint64_t now = IMG_RECORD(t->image, IMG_TREE, img_tree, 0)->monotonic_ns;
+
+        return end == 0 ? 0 : end > now ? end - now : 1;
+}
+
+static int enter_waits(struct thaw *t, struct cop_error *err)
+{
+        for (size_t i = 0; i < t->thread_count; i++) {
+                struct thaw_thread *th = &t->threads[i];
+                const struct cop_restore_place *place = &t->restore.shared->place[th->proc];
+                struct cop_task task;
+                struct cop_proc p;
+                if (time_left(t, th) == 0)
+                        continue;
+                int r = prepare_remote(t, th, &p, &task, err);
+                if (r < 0)
+                        return r;
+                cop_waits_enter(&p, &task, time_left(t, th),
+                                place->region + place->region_size - sizeof(struct timespec), &th->regs);
+        }
+        return 0;
+}
+
 static int give_registers(struct thaw *t, struct cop_error *err)
 {
         int r = set_filters(t, err);
 
+        if (r == 0)
+                r = enter_waits(t, err);
         if (r == 0)
                 r = stop_again(t, err);
 
@@ -473,6 +506,10 @@ static int give_registers(struct thaw *t, struct cop_error *err)
 
 static void let_go(struct thaw *t)
 {
+        for (size_t i = 0; i < t->thread_count; i++)
+                if (time_left(t, &t->threads[i]) > 0)
+                        cop_waits_add(t->restore.request->waits, t->threads[i].tid, &t->threads[i].regs,
+                                      time_left(t, &t->threads[i]));
         for (size_t i = t->thread_count; i-- > 0;) {
                 ptrace(PTRACE_DETACH, t->threads[i].tid, 0, 0);
                 t->threads[i].seized = false;

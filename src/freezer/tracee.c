@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "freezer/procfs.h"
+#include "freezer/waits.h"
 
 #ifndef NS_GET_PID_FROM_PIDNS
 #define NS_GET_PID_FROM_PIDNS _IOR(0xb7, 0x6, int)
@@ -149,6 +150,7 @@ static int seize(struct cop_tree *tree, struct cop_proc *p, pid_t tid, struct co
                 return cop_error_errno(err, saved, "seizing thread %d of pid %d (%s)", tid, p->pid, p->comm);
         }
         p->tasks[p->task_count].seized = true;
+        cop_waits_look(p, &p->tasks[p->task_count]);
         p->task_count++;
         if (ptrace(PTRACE_INTERRUPT, tid, 0, 0) < 0 && errno != ESRCH)
                 return cop_error_errno(err, errno, "interrupting thread %d", tid);
@@ -700,10 +702,15 @@ static void undo_interrupt(struct cop_task *t)
                 ptrace(PTRACE_SETREGS, t->tid, 0, &regs);
 }
 
-void cop_tree_resume(struct cop_tree *tree)
+void cop_tree_clean(struct cop_tree *tree)
 {
         for (size_t i = 0; i < tree->count; i++)
                 unmap_remote(&tree->procs[i]);
+}
+
+void cop_tree_resume(struct cop_tree *tree)
+{
+        cop_tree_clean(tree);
         for (size_t i = 0; i < tree->count; i++)
                 for (size_t k = 0; k < tree->procs[i].task_count; k++) {
                         struct cop_task *t = &tree->procs[i].tasks[k];

@@ -26,6 +26,33 @@
 
 #define COP_SUSPEND_SECCOMP (1 << 21) /* PTRACE_O_SUSPEND_SECCOMP */
 
+/* A system call that a thread is in, as /proc/PID/syscall and its registers tell it. */
+struct cop_call {
+        uint64_t nr, arg[6], sp, pc;
+};
+
+/* A call's time limit that counts from its begin. */
+struct cop_limit {
+        uint64_t nr;    /* also where the call was restarted */
+        int arg, rest;  /* which argument has it; which the address that what is left is written to, or -1 */
+        bool ms;        /* a number of milliseconds, otherwise the address of a timespec */
+        bool block;     /* the kernel restarts it with what is left (ERESTART_RESTARTBLOCK), otherwise it gives EINTR */
+        int64_t result; /* of the call when the time is over */
+};
+
+/* See waits.h. */
+struct cop_wait {
+        bool asleep; /* before the stop, in `call`, with what follows */
+        bool limited;
+        bool vague; /* the end is a guess until cop_waits_settle() */
+        struct cop_call call;
+        uint64_t since, switches; /* clock of its CPU when it fell asleep; how often it had slept */
+        int cpu;
+        struct cop_limit limit;
+        uint64_t length, end; /* ns; of the engine's monotonic clock */
+        uint32_t record;      /* in IMG_THREADS, or IMG_NONE */
+};
+
 struct cop_task {
         pid_t tid;   /* in the engine's pid namespace */
         pid_t nstid; /* in the tree's */
@@ -41,6 +68,7 @@ struct cop_task {
         char *xstate; /* owned */
         size_t xstate_size;
         size_t slot; /* offset of its part of the remote region */
+        struct cop_wait wait;
 };
 
 struct cop_proc {
@@ -65,6 +93,8 @@ struct cop_tree {
 };
 
 int cop_tree_stop(pid_t root, struct cop_tree *ret, struct cop_error *err);
+/* Unmaps what batches mapped: the last that is run in the tree. */
+void cop_tree_clean(struct cop_tree *tree);
 /* Writes registers and masks back where they were changed, unmaps what batches mapped, detaches: the tree runs on.
  * Idempotent; also the error path. */
 void cop_tree_resume(struct cop_tree *tree);
@@ -122,5 +152,11 @@ int cop_wait_task(pid_t tid, int *ret_status);
 uint64_t cop_vdso_syscall(void);
 /* rseq.c: aborts the restartable sequence that the task is in, as the kernel would, and fills its rseq fields. */
 void cop_leave_sequence(const struct cop_proc *p, struct cop_task *t);
-/* interrupted.c: makes a system call that the stop interrupted start again; true when registers were changed. */
+/* interrupted.c: whether the stop interrupted a system call that can start again; makes it do so, by its registers (true when they
+ * were changed); and back: as if the call had been made, with this result, which may be one that the kernel restarts it for. */
+bool cop_was_interrupted(const struct user_regs_struct *regs);
 bool cop_rewind_interrupted(struct user_regs_struct *regs);
+void cop_resume_interrupted(struct user_regs_struct *regs, int64_t result);
+/* The call that registers at a stop tell; its time limit, if it has one that counts from its begin. */
+struct cop_call cop_call_of(const struct user_regs_struct *regs);
+bool cop_call_limit(const struct cop_call *call, struct cop_limit *ret);

@@ -23,6 +23,7 @@ enum cop_keep_state {
 
 struct cop_keep_node;
 struct cop_tracker;
+struct cop_waits;
 struct cop_watch;
 
 struct cop_call {
@@ -60,6 +61,8 @@ struct cop_keep {
         struct cop_tracker *tracker; /* owned: which pages were written since the last node */
         struct cop_watch *watch;     /* owned: of a thawed tree */
         struct cop_source *watch_source;
+        struct cop_waits *waits; /* owned: time limits of calls that a freeze or the thaw interrupted */
+        struct cop_source *waits_source;
         char *ipc_path; /* owned; emptied at the end */
         usec_t start_began, stop_deadline;
         uint32_t start_id, stop_id; /* client's requests that wait for an answer; 0 = none */

@@ -119,9 +119,34 @@ void cop_keep_watch_done(struct cop_keep *k)
                 cop_watch_free(TAKE_PTR(k->watch));
 }
 
+static void on_wait(struct cop_source *s, int fd, uint32_t revents, void *userdata)
+{
+        struct cop_keep *k = userdata;
+
+        cop_waits_dispatch(k->waits);
+}
+
+struct cop_waits *cop_keep_waits(struct cop_keep *k)
+{
+        struct cop_error err;
+
+        if (k->waits)
+                return k->waits;
+        k->waits = cop_waits_new();
+        if (k->waits &&
+            cop_loop_add_io(k->loop, cop_waits_fd(k->waits), EPOLLIN, on_wait, k, &k->waits_source, &err) < 0) {
+                cop_log_debug("time limits: %s", err.message);
+                cop_waits_free(TAKE_PTR(k->waits));
+        }
+        return k->waits;
+}
+
 void cop_keep_memory_done(struct cop_keep *k)
 {
         cop_keep_watch_done(k);
+        k->waits_source = cop_source_free(k->waits_source);
+        if (k->waits)
+                cop_waits_free(TAKE_PTR(k->waits));
         if (k->tracker)
                 cop_tracker_free(TAKE_PTR(k->tracker));
 }
@@ -291,6 +316,7 @@ static int freeze_tree(struct cop_keep *k, struct cop_keep_node *n, struct cop_e
                         .externals = x.list,
                         .external_count = x.count,
                         .tracker = k->tracker,
+                        .waits = cop_keep_waits(k),
                         .stopped = take_the_rest,
                         .userdata = n,
                 };

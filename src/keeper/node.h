@@ -18,7 +18,9 @@ void cop_keep_add_frozen(struct cop_keep *k, struct cop_msg *reply);
 /* A FREEZE under way is answered: with an error that says why, or, when only the sync is left, after that. */
 void cop_keep_node_abort(struct cop_keep *k, const char *why);
 void cop_keep_node_done(struct cop_keep *k);
-/* The tree is gone: its tracker and watch go. */
+/* Made and served from the first call on; NULL when that fails: limits then begin anew. */
+struct cop_waits *cop_keep_waits(struct cop_keep *k);
+/* The tree is gone: its tracker, watch and waits go. */
 void cop_keep_memory_done(struct cop_keep *k);
 void cop_keep_watch_done(struct cop_keep *k);
 

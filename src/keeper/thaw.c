@@ -156,6 +156,7 @@ static int thaw_tree(struct cop_keep *k, int mem_fd, struct cop_externals *x, in
                         .externals = x->list,
                         .external_count = x->count,
                         .setup = setup_inside,
+                        .waits = cop_keep_waits(k),
                 };
                 r = cop_thaw(&request, &result, err);
                 cop_cgroup_leave(&visit);

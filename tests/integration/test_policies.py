@@ -130,6 +130,25 @@ def test_cells_sent_at_once_do_not_share_a_checkpoint(make):
         sandbox.undo()  # the look
 
 
+def test_a_time_limit_comes_to_its_end_under_checkpoints(make):
+    sandbox = make(policy={"checkpoints": "after_cell", "idle_seconds": 0})
+    sandbox.ok("""if 1:
+        import select, threading, time
+        took = []
+        def wait():
+            began = time.monotonic()
+            got = select.epoll().poll(3)
+            took.append((got, time.monotonic() - began))
+        threading.Thread(target=wait).start()""")
+    images, until = 0, time.monotonic() + 30
+    while sandbox.text("len(took)") == "0":  # each of these stops the thread once
+        saved(sandbox, sandbox.ok("pass"))
+        images += 1
+        assert time.monotonic() < until, f"{images} checkpoints, and a wait of 3 s is not over"
+    got, seconds = eval(sandbox.text("took[0]"))
+    assert got == [] and seconds > 2.99 and images > 1
+
+
 def test_a_session_of_many_kinds_under_checkpoints(make):
     """Latency and pauses are printed: run with -s."""
     sandbox = make(policy={"checkpoints": "after_cell", "idle_seconds": 0})

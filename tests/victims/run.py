@@ -282,7 +282,7 @@ class Run:
     def freeze(self, child, kill=True, parent=None, verify=True):
         image = self.dir / f"image{self.images}"
         self.images += 1
-        command = ["freeze", "--root", self.root(child), "--image", str(image)]
+        command = ["freeze", "--root", self.root(child), "--image", str(image), "--waits", str(self.dir / "waits")]
         if kill:
             command.append("--kill")
         if parent:
@@ -296,7 +296,7 @@ class Run:
         return image
 
     def thaw(self, image, *options):
-        child = self.start("thaw", "--image", str(image), *options)
+        child = self.start("thaw", "--image", str(image), "--waits", str(self.dir / "waits"), *options)
         self.root(child)
         return child
 

@@ -1,0 +1,494 @@
+#include "freezer/waits.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "freezer/procfs.h"
+
+#define SEC_NS 1000000000ULL
+#define FOREVER (UINT64_MAX / 4) /* some hundred years; sums of two do not overflow */
+#define CPUS_MAX 8               /* that the engine goes to for one freeze */
+
+/* Known of a thread of a running tree. */
+struct record {
+        pid_t tid;
+        struct cop_call call;
+        struct cop_limit limit;
+        uint64_t end, switches;
+};
+
+struct cop_waits {
+        int timer_fd;
+        struct record *list; /* owned */
+        size_t count;
+};
+
+struct cop_waits *cop_waits_new(void)
+{
+        struct cop_waits *w = calloc(1, sizeof(*w));
+
+        if (w)
+                w->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+        if (w && w->timer_fd < 0) {
+                free(w);
+                w = NULL;
+        }
+        return w;
+}
+
+void cop_waits_free(struct cop_waits *w)
+{
+        if (!w)
+                return;
+        close(w->timer_fd);
+        free(w->list);
+        free(w);
+}
+
+int cop_waits_fd(const struct cop_waits *w)
+{
+        return w->timer_fd;
+}
+
+static uint64_t now_ns(void)
+{
+        struct timespec ts;
+
+        clock_gettime(CLOCK_MONOTONIC, &ts);
+        return (uint64_t)ts.tv_sec * SEC_NS + (uint64_t)ts.tv_nsec;
+}
+
+/* The next end that is ours to bring about. */
+static bool arm(const struct cop_waits *w)
+{
+        struct itimerspec its = {0};
+        uint64_t first = UINT64_MAX;
+
+        for (size_t i = 0; i < w->count; i++)
+                if (!w->list[i].limit.block && w->list[i].end < first)
+                        first = w->list[i].end;
+        if (first != UINT64_MAX) {
+                its.it_value.tv_sec = (time_t)(first / SEC_NS);
+                its.it_value.tv_nsec = (long)(first % SEC_NS) + (first == 0);
+        }
+        timerfd_settime(w->timer_fd, TFD_TIMER_ABSTIME, &its, NULL);
+        return first != UINT64_MAX;
+}
+
+bool cop_waits_pending(const struct cop_waits *w)
+{
+        for (size_t i = 0; i < w->count; i++)
+                if (!w->list[i].limit.block)
+                        return true;
+        return false;
+}
+
+void cop_waits_clear(struct cop_waits *w)
+{
+        if (!w)
+                return;
+        w->count = 0;
+        arm(w);
+}
+
+int cop_waits_save(const struct cop_waits *w, const char *path, struct cop_error *err)
+{
+        return cop_write_file_unsynced(AT_FDCWD, path, w->list, w->count * sizeof(*w->list), 0600, err);
+}
+
+int cop_waits_load(struct cop_waits *w, const char *path, struct cop_error *err)
+{
+        char *text = NULL;
+        size_t n;
+        int r = cop_read_file(AT_FDCWD, path, 1UL << 24, &text, &n, err);
+
+        if (r < 0)
+                return r;
+        free(w->list);
+        w->list = (struct record *)(void *)text;
+        w->count = n / sizeof(*w->list);
+        arm(w);
+        return 0;
+}
+
+/* ---- what /proc says ---- */
+
+/* Small files, without a copy on the heap. */
+static bool read_text(int at_fd, const char *path, char *buf, size_t size)
+{
+        _cleanup_close_ int fd = openat(at_fd, path, O_RDONLY | O_CLOEXEC);
+        ssize_t n = fd < 0 ? -1 : read(fd, buf, size - 1);
+
+        buf[n > 0 ? n : 0] = '\0';
+        return n > 0;
+}
+
+/* False: it does not sleep in a system call. */
+static bool sleeping_call(int at_fd, const char *task, struct cop_call *ret)
+{
+        unsigned long long v[8];
+        struct cop_call c = {0};
+        char path[64], text[256];
+        int nr;
+
+        snprintf(path, sizeof(path), "%s/syscall", task);
+        if (!read_text(at_fd, path, text, sizeof(text)) ||
+            sscanf(text, "%d %llx %llx %llx %llx %llx %llx %llx %llx", &nr, &v[0], &v[1], &v[2], &v[3], &v[4], &v[5],
+                   &v[6], &v[7]) != 9 ||
+            nr < 0)
+                return false;
+        c.nr = (uint64_t)nr;
+        for (int i = 0; i < 6; i++)
+                c.arg[i] = v[i];
+        c.sp = v[6];
+        c.pc = v[7];
+        *ret = c;
+        return true;
+}
+
+/* How often it gave up its CPU (so often it has slept), and when it last ran, in ns of its CPU's clock: 0, where the kernel does not
+ * tell.  UINT64_MAX: it is gone. */
+static uint64_t slept(int at_fd, const char *task, uint64_t *ret_last_ran)
+{
+        unsigned long long ms, ns, count;
+        char path[64], text[4096];
+
+        snprintf(path, sizeof(path), "%s/sched", task);
+        bool there = read_text(at_fd, path, text, sizeof(text));
+        const char *ran = there ? strstr(text, "se.exec_start") : NULL;
+        const char *often = there ? strstr(text, "nr_voluntary_switches") : NULL;
+        *ret_last_ran = ran && sscanf(ran, "se.exec_start : %llu.%6llu", &ms, &ns) == 2 ? ms * 1000000 + ns : 0;
+        if (often && sscanf(often, "nr_voluntary_switches : %llu", &count) == 1)
+                return count;
+        snprintf(path, sizeof(path), "%s/status", task);
+        return read_text(at_fd, path, text, sizeof(text)) ? cop_procfs_field_u64(text, "voluntary_ctxt_switches", 10)
+                                                          : UINT64_MAX;
+}
+
+static uint64_t times_slept(int at_fd, const char *task)
+{
+        uint64_t last_ran;
+
+        return slept(at_fd, task, &last_ran);
+}
+
+void cop_waits_look(const struct cop_proc *p, struct cop_task *t)
+{
+        struct cop_wait *w = &t->wait;
+        struct cop_limit limit;
+        struct cop_call again;
+        char task[32], path[64], text[1024];
+        const char *close;
+
+        *w = (struct cop_wait){.record = IMG_NONE};
+        snprintf(task, sizeof(task), "task/%d", t->tid);
+        if (!sleeping_call(p->dir_fd, task, &w->call) || !cop_call_limit(&w->call, &limit))
+                return;
+        w->switches = slept(p->dir_fd, task, &w->since);
+        snprintf(path, sizeof(path), "%s/stat", task);
+        if (w->since == 0 || !read_text(p->dir_fd, path, text, sizeof(text)) || !(close = strrchr(text, ')')))
+                return;
+        for (int field = 2; field < 39 && close; field++)
+                close = strchr(close + 1, ' ');
+        w->cpu = close ? atoi(close + 1) : -1;
+        /* Last, so that between this and the interrupt there is no time for another call. */
+        w->asleep = close && sleeping_call(p->dir_fd, task, &again) && memcmp(&w->call, &again, sizeof(again)) == 0;
+}
+
+/* ---- freeze ---- */
+
+static bool same_place(const struct cop_call *a, const struct cop_call *b)
+{
+        return memcmp(a->arg, b->arg, sizeof(a->arg)) == 0 && a->sp == b->sp && a->pc == b->pc;
+}
+
+static bool read_time(const struct cop_proc *p, uint64_t address, uint64_t *ret)
+{
+        struct timespec ts;
+
+        if (cop_mem_read(p, address, &ts, sizeof(ts)) < 0 || ts.tv_sec < 0 || ts.tv_nsec < 0 ||
+            ts.tv_nsec >= (long)SEC_NS)
+                return false;
+        *ret = (uint64_t)ts.tv_sec >= FOREVER / SEC_NS ? FOREVER : (uint64_t)ts.tv_sec * SEC_NS + (uint64_t)ts.tv_nsec;
+        return true;
+}
+
+static const struct record *find_record(const struct cop_waits *w, pid_t tid, const struct cop_wait *wait)
+{
+        for (size_t i = 0; w && i < w->count; i++)
+                if (w->list[i].tid == tid && w->list[i].limit.nr == wait->limit.nr &&
+                    same_place(&w->list[i].call, &wait->call))
+                        return &w->list[i];
+        return NULL;
+}
+
+static void collect_task(const struct cop_waits *w, const struct cop_proc *p, struct cop_task *t)
+{
+        struct cop_wait *wait = &t->wait;
+        struct cop_call call = cop_call_of(&t->regs);
+        bool asleep = wait->asleep && memcmp(&call, &wait->call, sizeof(call)) == 0;
+        uint64_t now = now_ns(), left;
+        char task[32];
+
+        if (!cop_was_interrupted(&t->regs) || !cop_call_limit(&call, &wait->limit))
+                return;
+        uint64_t at = call.arg[wait->limit.arg];
+        wait->length = (uint64_t)(int)at * 1000000;
+        if (!wait->limit.ms && !read_time(p, at, &wait->length))
+                return;
+        wait->call = call;
+        wait->limited = true;
+        wait->end = now + wait->length;
+        if (wait->limit.rest >= 0 && call.arg[wait->limit.rest] != 0) {
+                if (read_time(p, call.arg[wait->limit.rest], &left) && left < wait->length)
+                        wait->end = now + left;
+                return;
+        }
+        /* The stop was one more sleep. */
+        const struct record *known = find_record(w, t->tid, wait);
+        snprintf(task, sizeof(task), "task/%d", t->tid);
+        uint64_t switches = times_slept(p->dir_fd, task);
+        if (known && switches == known->switches + 2)
+                wait->end = known->end;
+        else
+                wait->vague = asleep && switches == wait->switches + 1;
+        if (!wait->limit.block && wait->end <= now) {
+                t->regs.rax = (uint64_t)wait->limit.result;
+                wait->limited = false;
+        }
+}
+
+void cop_waits_collect(const struct cop_waits *w, struct cop_tree *tree)
+{
+        for (size_t i = 0; i < tree->count; i++)
+                for (size_t k = 0; k < tree->procs[i].task_count; k++)
+                        collect_task(w, &tree->procs[i], &tree->procs[i].tasks[k]);
+}
+
+static void add_record(struct cop_waits *w, struct record r)
+{
+        struct record *bigger = reallocarray(w->list, w->count + 1, sizeof(*bigger));
+
+        if (!bigger)
+                return; /* then it begins again */
+        w->list = bigger;
+        w->list[w->count++] = r;
+}
+
+void cop_waits_keep(struct cop_waits *w, struct cop_tree *tree)
+{
+        char task[32];
+
+        if (!w)
+                return;
+        w->count = 0;
+        for (size_t i = 0; i < tree->count; i++)
+                for (size_t k = 0; k < tree->procs[i].task_count; k++) {
+                        const struct cop_task *t = &tree->procs[i].tasks[k];
+                        if (!t->wait.limited)
+                                continue;
+                        snprintf(task, sizeof(task), "task/%d", t->tid);
+                        add_record(w, (struct record){t->tid, t->wait.call, t->wait.limit, t->wait.end,
+                                                      times_slept(tree->procs[i].dir_fd, task)});
+                }
+}
+
+/* The clock of a CPU, and ours at that time or a little later; -errno: we may not go there, or cannot be told. */
+struct cpu_clock {
+        int cpu;
+        uint64_t there, here;
+};
+
+static int read_clock(int cpu, struct cpu_clock *ret)
+{
+        cpu_set_t old, one;
+
+        CPU_ZERO(&one);
+        if (cpu < 0 || cpu >= CPU_SETSIZE)
+                return -EINVAL;
+        CPU_SET(cpu, &one);
+        if (sched_getaffinity(0, sizeof(old), &old) < 0 || sched_setaffinity(0, sizeof(one), &one) < 0)
+                return -errno;
+        sched_yield(); /* the kernel takes the time */
+        uint64_t there;
+        (void)slept(AT_FDCWD, "/proc/thread-self", &there);
+        uint64_t here = now_ns();
+        sched_setaffinity(0, sizeof(old), &old);
+        *ret = (struct cpu_clock){cpu, there, here};
+        return there == 0 ? -ENODATA : 0;
+}
+
+/* When the thread fell asleep, by our clock; UINT64_MAX: not to be known. */
+static uint64_t fell_asleep(const struct cop_wait *wait, struct cpu_clock *clocks, size_t *count)
+{
+        const struct cpu_clock *c = NULL;
+
+        for (size_t i = 0; i < *count && !c; i++)
+                c = clocks[i].cpu == wait->cpu ? &clocks[i] : NULL;
+        if (!c && *count < CPUS_MAX) {
+                if (read_clock(wait->cpu, &clocks[*count]) < 0)
+                        clocks[*count] = (struct cpu_clock){.cpu = wait->cpu};
+                c = &clocks[(*count)++];
+        }
+        if (!c || c->there < wait->since || c->there - wait->since > c->here)
+                return UINT64_MAX;
+        return c->here - (c->there - wait->since);
+}
+
+void cop_waits_settle(struct cop_waits *w, struct cop_tree *tree, struct cop_image_writer *writer, int64_t offset)
+{
+        struct cpu_clock clocks[CPUS_MAX];
+        size_t count = 0;
+
+        for (size_t i = 0; i < tree->count; i++)
+                for (size_t k = 0; k < tree->procs[i].task_count; k++) {
+                        struct cop_task *t = &tree->procs[i].tasks[k];
+                        uint64_t begin = t->wait.vague ? fell_asleep(&t->wait, clocks, &count) : UINT64_MAX;
+                        t->wait.vague = false;
+                        if (begin == UINT64_MAX || begin + t->wait.length >= t->wait.end)
+                                continue;
+                        t->wait.end = begin + t->wait.length;
+                        for (size_t m = 0; w && m < w->count; m++)
+                                if (w->list[m].tid == t->tid)
+                                        w->list[m].end = t->wait.end;
+                        struct img_thread *it = writer && t->wait.record != IMG_NONE
+                                                        ? cop_image_record(writer, IMG_THREADS, t->wait.record)
+                                                        : NULL;
+                        if (it && it->wait_end)
+                                it->wait_end = t->wait.end + (uint64_t)offset;
+                }
+        if (w)
+                arm(w);
+}
+
+/* ---- thaw ---- */
+
+void cop_waits_enter(struct cop_proc *p, struct cop_task *t, uint64_t left, uint64_t scratch,
+                     struct user_regs_struct *regs)
+{
+        struct cop_call call = cop_call_of(regs);
+        struct cop_limit limit;
+        struct user_regs_struct run = t->regs;
+        struct timespec ts = {.tv_sec = (time_t)(left / SEC_NS), .tv_nsec = (long)(left % SEC_NS)};
+        struct iovec local = {&ts, sizeof(ts)}, there = {(void *)(uintptr_t)scratch, sizeof(ts)};
+        int status = 0;
+
+        call.nr = regs->rax;
+        if (!cop_call_limit(&call, &limit) || !limit.block)
+                return;
+        uint64_t ms = (left + 999999) / 1000000;
+        call.arg[limit.arg] = limit.ms ? MIN_OF(ms, (uint64_t)INT32_MAX) : scratch;
+        if (process_vm_writev(t->tid, &local, 1, &there, 1, 0) != sizeof(ts))
+                return;
+        run.rip = p->syscall_insn;
+        run.rax = limit.nr;
+        run.orig_rax = (uint64_t)-1;
+        run.rdi = call.arg[0];
+        run.rsi = call.arg[1];
+        run.rdx = call.arg[2];
+        run.r10 = call.arg[3];
+        run.r8 = call.arg[4];
+        run.r9 = call.arg[5];
+        /* An interrupt that comes at the call's entry ends it before it sleeps. */
+        if (ptrace(PTRACE_SETREGS, t->tid, 0, &run) < 0 || cop_run_to_trap(t, PTRACE_SYSCALL, NULL) < 0 ||
+            ptrace(PTRACE_INTERRUPT, t->tid, 0, 0) < 0 || ptrace(PTRACE_CONT, t->tid, 0, 0) < 0 ||
+            cop_wait_task(t->tid, &status) < 0 || !WIFSTOPPED(status) || ptrace(PTRACE_GETREGS, t->tid, 0, &run) < 0)
+                return;
+        cop_resume_interrupted(regs, (int64_t)run.rax);
+        ptrace(PTRACE_SETREGS, t->tid, 0, &t->regs);
+}
+
+void cop_waits_add(struct cop_waits *w, pid_t tid, const struct user_regs_struct *regs, uint64_t left)
+{
+        struct record r = {.tid = tid, .call = cop_call_of(regs), .end = now_ns() + MIN_OF(left, FOREVER)};
+        char task[32];
+
+        if (!w)
+                return;
+        if ((int64_t)regs->orig_rax < 0) { /* it begins again, at the instruction */
+                r.call.nr = regs->rax;
+                r.call.pc += 2;
+        }
+        snprintf(task, sizeof(task), "/proc/%d", tid);
+        r.switches = times_slept(AT_FDCWD, task);
+        if (cop_call_limit(&r.call, &r.limit))
+                add_record(w, r);
+        arm(w);
+}
+
+/* ---- at the end ---- */
+
+/* Only what still sleeps there is stopped. */
+static bool sleeps_on(const struct record *r)
+{
+        struct cop_call call;
+        char task[32];
+
+        snprintf(task, sizeof(task), "/proc/%d", r->tid);
+        return times_slept(AT_FDCWD, task) == r->switches + 1 && sleeping_call(AT_FDCWD, task, &call) &&
+               call.nr == r->call.nr && same_place(&call, &r->call);
+}
+
+/* Until the trap that the interrupt makes; signals that come first are let through. */
+static bool wait_interrupt(pid_t tid)
+{
+        int status;
+
+        while (cop_wait_task(tid, &status) == 0 && WIFSTOPPED(status)) {
+                if (status >> 16 == PTRACE_EVENT_STOP)
+                        return true;
+                if (ptrace(PTRACE_CONT, tid, 0, status >> 16 ? 0 : WSTOPSIG(status)) < 0)
+                        return false;
+        }
+        return false;
+}
+
+static void end_call(const struct record *r)
+{
+        struct user_regs_struct regs;
+        char task[32];
+
+        if (!sleeps_on(r) || ptrace(PTRACE_SEIZE, r->tid, 0, 0) < 0)
+                return;
+        if (ptrace(PTRACE_INTERRUPT, r->tid, 0, 0) < 0 || !wait_interrupt(r->tid) ||
+            ptrace(PTRACE_GETREGS, r->tid, 0, &regs) < 0)
+                return; /* it has ended */
+        struct cop_call call = cop_call_of(&regs);
+        snprintf(task, sizeof(task), "/proc/%d", r->tid);
+        if ((int64_t)regs.rax == -EINTR) {
+                bool same = call.nr == r->call.nr && same_place(&call, &r->call);
+                if (same && times_slept(AT_FDCWD, task) == r->switches + 2)
+                        regs.rax = (uint64_t)r->limit.result;
+                else
+                        cop_rewind_interrupted(&regs);
+                ptrace(PTRACE_SETREGS, r->tid, 0, &regs);
+        }
+        ptrace(PTRACE_DETACH, r->tid, 0, 0);
+}
+
+void cop_waits_dispatch(struct cop_waits *w)
+{
+        uint64_t now = now_ns(), ticks;
+
+        (void)!read(w->timer_fd, &ticks, sizeof(ticks));
+        for (size_t i = w->count; i-- > 0;) {
+                if (w->list[i].limit.block || w->list[i].end > now)
+                        continue;
+                struct record r = w->list[i];
+                w->list[i] = w->list[--w->count];
+                end_call(&r);
+        }
+        arm(w);
+}
