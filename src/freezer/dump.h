@@ -76,6 +76,17 @@ int cop_dump_leave(struct cop_visit *visit, struct cop_error *err);
 int cop_dump_procs(struct cop_dump *d, struct cop_error *err);
 /* Before anything is run in a process of a guest's tree: the filters that it cannot read are the memory watch's and nobody else's. */
 int cop_dump_check_filters(struct cop_dump *d, struct cop_error *err);
+/* dump_timer.c: the POSIX timers of a process, when code can be run in it.  Its signals are dumped between these two. */
+#define COP_TIMERS_MAX 47
+struct cop_timers {
+        struct img_timer list[COP_TIMERS_MAX];
+        size_t count;
+};
+int cop_timers_collect(struct cop_dump *d, uint32_t index, struct cop_timers *ret, struct cop_error *err);
+/* Whether a pending signal is one that a timer of the list makes again when it is set as it was. */
+bool cop_timers_make(const struct cop_timers *timers, const struct img_signal *signal);
+int cop_dump_timers(struct cop_dump *d, uint32_t index, struct img_proc *ip, struct cop_timers *timers,
+                    struct cop_error *err);
 /* dump_mem.c */
 int cop_collect_memory(struct cop_dump *d, struct cop_error *err);
 int cop_dump_memory(struct cop_dump *d, struct cop_error *err);

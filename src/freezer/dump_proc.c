@@ -33,7 +33,7 @@ struct answers {
         uint32_t groups[GROUPS_MAX];
         uint8_t sigactions[64][32];
 };
-_Static_assert(sizeof(struct answers) <= COP_SLOT_SIZE - COP_SLOT_DATA, "the slot is too small");
+_Static_assert(sizeof(struct answers) <= COP_SLOT_SCRATCH, "the slot is too small");
 
 enum {
         OP_ALTSTACK,
@@ -90,7 +90,8 @@ static size_t fill_ops(const struct cop_proc *p, const struct cop_task *t, struc
         return OP_COUNT;
 }
 
-static struct img_ref dump_signals(struct cop_dump *d, pid_t tid, unsigned flags)
+/* But those that timers will make again. */
+static struct img_ref dump_signals(struct cop_dump *d, pid_t tid, unsigned flags, const struct cop_timers *timers)
 {
         struct __ptrace_peeksiginfo_args args = {.flags = flags, .nr = 32};
         struct img_signal list[32];
@@ -100,9 +101,12 @@ static struct img_ref dump_signals(struct cop_dump *d, pid_t tid, unsigned flags
                 long n = ptrace(PTRACE_PEEKSIGINFO, tid, &args, list);
                 if (n <= 0)
                         return ref;
-                for (long i = 0; i < n; i++)
+                for (long i = 0; i < n; i++) {
+                        if (cop_timers_make(timers, &list[i]))
+                                continue;
                         cop_image_add(d->writer, IMG_SIGNALS, &list[i]);
-                ref.length += (uint32_t)n;
+                        ref.length++;
+                }
                 args.off += (uint64_t)n;
         }
 }
@@ -222,7 +226,7 @@ static void fill_creds(struct cop_dump *d, struct img_creds *c, const struct ans
 }
 
 static int dump_thread(struct cop_dump *d, uint32_t index, struct cop_task *t, struct cop_op *ops,
-                       const struct answers *a, struct cop_error *err)
+                       const struct answers *a, const struct cop_timers *timers, struct cop_error *err)
 {
         struct img_thread it = {.tid = t->nstid, .regs = t->regs, .sigmask = t->sigmask};
         struct cop_proc *p = &d->tree.procs[index];
@@ -263,7 +267,7 @@ static int dump_thread(struct cop_dump *d, uint32_t index, struct cop_task *t, s
                         return r;
         } else if (status.seccomp)
                 return cop_not_freezable(d, index, err, "is in strict seccomp mode");
-        struct img_ref signals = dump_signals(d, t->tid, 0);
+        struct img_ref signals = dump_signals(d, t->tid, 0, timers);
         it.first_signal = signals.offset;
         it.signals = signals.length;
         t->wait.record = cop_image_add(d->writer, IMG_THREADS, &it);
@@ -328,76 +332,6 @@ static int dump_process(struct cop_dump *d, struct cop_proc *p, struct img_proc 
         if (cop_read_word(p->dir_fd, "oom_score_adj", &text, NULL) == 0)
                 ip->oom_score_adj = atoi(text);
         return dump_auxv(d, p, ip, err);
-}
-
-/* ---- POSIX timers ---- */
-
-#define TIMERS_MAX 47
-
-_Static_assert(2 * TIMERS_MAX + 2 <= COP_SLOT_OPS, "the slot has too few operations");
-
-static size_t parse_timers(struct cop_dump *d, const char *text, struct img_timer *list)
-{
-        size_t n = 0;
-
-        for (const char *p = strstr(text, "ID: "); p;
-             p = strstr(p + 4, "\nID: ") ? strstr(p + 4, "\nID: ") + 1 : NULL) {
-                struct img_timer t = {0};
-                unsigned long long value;
-                char what[16], whom[8];
-                int who = 0, clock = 0;
-                if (sscanf(p, "ID: %d signal: %d/%llx notify: %15[a-z]/%7[a-z].%d ClockID: %d", &t.id, &t.signal,
-                           &value, what, whom, &who, &clock) != 7)
-                        continue;
-                t.value_ptr = value;
-                t.clock = clock;
-                t.notify = strcmp(what, "none") == 0     ? SIGEV_NONE
-                           : strcmp(what, "thread") == 0 ? SIGEV_THREAD
-                                                         : SIGEV_SIGNAL;
-                if (strcmp(whom, "tid") == 0) {
-                        t.notify |= SIGEV_THREAD_ID;
-                        t.tid = cop_pid_inside(d->tree.pidns_fd, who);
-                }
-                if (n < TIMERS_MAX)
-                        list[n] = t;
-                n++;
-        }
-        return n;
-}
-
-static int dump_timers(struct cop_dump *d, uint32_t index, struct img_proc *ip, struct cop_error *err)
-{
-        struct cop_proc *p = &d->tree.procs[index];
-        struct cop_task *t = &p->tasks[0];
-        struct img_timer list[TIMERS_MAX];
-        struct cop_op ops[2 * TIMERS_MAX + 2];
-        int64_t values[TIMERS_MAX][4];
-        _cleanup_free_ char *text = NULL;
-
-        if (cop_read_file(p->dir_fd, "timers", 1UL << 20, &text, NULL, NULL) < 0)
-                return 0; /* no CONFIG_POSIX_TIMERS or no right: then there are none */
-        size_t n = parse_timers(d, text, list);
-        if (n > TIMERS_MAX)
-                return cop_not_freezable(d, index, err, "has more than %d POSIX timers", TIMERS_MAX);
-        if (n == 0)
-                return 0;
-        for (size_t i = 0; i < n; i++) {
-                ops[2 * i] = cop_op(SYS_timer_gettime, 0, (uint64_t)list[i].id,
-                                    cop_batch_data(p, t, i * sizeof(values[0])), 0, 0, 0, 0);
-                ops[2 * i + 1] = cop_op(SYS_timer_getoverrun, 0, (uint64_t)list[i].id, 0, 0, 0, 0, 0);
-        }
-        int r = cop_batch_start(p, t, ops, 2 * n, NULL, 0, err);
-        if (r == 0)
-                r = cop_batch_wait(p, t, ops, 2 * n, values, sizeof(values), err);
-        ip->first_timer = cop_image_count(d->writer, IMG_TIMERS);
-        for (size_t i = 0; i < n && r == 0; i++) {
-                list[i].interval_ns = (uint64_t)(values[i][0] * 1000000000 + values[i][1]);
-                list[i].value_ns = (uint64_t)(values[i][2] * 1000000000 + values[i][3]);
-                list[i].overrun = (int32_t)ops[2 * i + 1].result;
-                cop_image_add(d->writer, IMG_TIMERS, &list[i]);
-                ip->timers++;
-        }
-        return r;
 }
 
 static const struct cop_vma *find_vdso(const struct cop_vmas *vs)
@@ -487,6 +421,7 @@ static int dump_live(struct cop_dump *d, uint32_t index, struct img_proc *ip, co
         struct cop_op(*ops)[COP_SLOT_OPS] = calloc(p->task_count, sizeof(*ops));
         _cleanup_free_ _unused_ void *ops_owner = ops;
         _cleanup_free_ struct answers *a = malloc(sizeof(*a));
+        struct cop_timers timers;
         int r;
 
         if (!ops || !a)
@@ -494,21 +429,23 @@ static int dump_live(struct cop_dump *d, uint32_t index, struct img_proc *ip, co
         r = check_sharing(d, index, err);
         if (r == 0)
                 r = start_batches(p, find_vdso(&d->vmas[index]), ops, err);
+        if (r == 0)
+                r = cop_timers_collect(d, index, &timers, err);
         ip->first_thread = cop_image_count(d->writer, IMG_THREADS);
         for (size_t k = 0; r == 0 && k < p->task_count; k++) {
                 r = cop_mem_read(p, cop_batch_data(p, &p->tasks[k], 0), a, sizeof(*a));
                 if (r < 0)
                         return cop_error_errno(err, -r, "reading the answers of thread %d", p->tasks[k].tid);
-                r = dump_thread(d, index, &p->tasks[k], ops[k], a, err);
+                r = dump_thread(d, index, &p->tasks[k], ops[k], a, &timers, err);
                 if (r == 0 && k == 0)
                         r = dump_process(d, p, ip, a, ops[0], stat, err);
         }
         ip->threads = (uint32_t)p->task_count;
         if (r == 0) {
-                struct img_ref shared = dump_signals(d, p->tasks[0].tid, PTRACE_PEEKSIGINFO_SHARED);
+                struct img_ref shared = dump_signals(d, p->tasks[0].tid, PTRACE_PEEKSIGINFO_SHARED, &timers);
                 ip->first_signal = shared.offset;
                 ip->signals = shared.length;
-                r = dump_timers(d, index, ip, err);
+                r = cop_dump_timers(d, index, ip, &timers, err);
         }
         return r == 0 ? dump_stop(d, index, ip, err) : r;
 }

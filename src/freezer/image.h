@@ -275,9 +275,10 @@ struct img_signal {
 
 struct img_timer {
         int32_t id, clock, signal, notify; /* notify as in /proc/pid/timers: 0 signal 1 none 2 thread | 4 thread id */
-        int32_t tid, overrun;
+        int32_t tid, reserved;
         uint64_t value_ptr;
         uint64_t interval_ns, value_ns;
+        uint64_t missed_ns; /* when the pending signal came, by the timer's clock in the tree; 0: none is pending */
 };
 
 enum img_lock_kind { IMG_LOCK_FLOCK = 1, IMG_LOCK_POSIX, IMG_LOCK_OFD };

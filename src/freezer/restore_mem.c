@@ -748,16 +748,17 @@ static void add_posix_timers(struct cop_restore *r, struct region *g, const stru
                 add(g, &g->main, COP_OP_CHECK, SYS_prctl, PR_TIMER_CREATE_RESTORE_IDS, 1, 0, 0, 0, 0);
         for (uint32_t i = 0; i < p->timers; i++) {
                 const struct img_timer *t = IMG_RECORD(r->image, IMG_TIMERS, img_timer, p->first_timer + i);
+                uint64_t value = t->missed_ns ? t->missed_ns : t->value_ns;
                 int64_t spec[4] = {(int64_t)(t->interval_ns / 1000000000), (int64_t)(t->interval_ns % 1000000000),
-                                   (int64_t)(t->value_ns / 1000000000), (int64_t)(t->value_ns % 1000000000)};
+                                   (int64_t)(value / 1000000000), (int64_t)(value % 1000000000)};
                 struct {
                         uint64_t value;
                         int32_t signal, notify, tid, pad[11];
                 } event = {.value = t->value_ptr, .signal = t->signal, .notify = t->notify, .tid = t->tid};
                 add(g, &g->main, COP_OP_CHECK, SYS_timer_create, (uint64_t)(int64_t)t->clock,
                     PTR(put(g, &event, sizeof(event))), PTR(put(g, &t->id, sizeof(t->id))), 0, 0, 0);
-                add(g, &g->main, COP_OP_CHECK, SYS_timer_settime, (uint64_t)t->id, 0, PTR(put(g, spec, sizeof(spec))),
-                    0, 0, 0);
+                add(g, &g->main, COP_OP_CHECK, SYS_timer_settime, (uint64_t)t->id, t->missed_ns ? TIMER_ABSTIME : 0,
+                    PTR(put(g, spec, sizeof(spec))), 0, 0, 0);
         }
         if (p->timers > 0)
                 add(g, &g->main, COP_OP_CHECK, SYS_prctl, PR_TIMER_CREATE_RESTORE_IDS, 0, 0, 0, 0, 0);

@@ -110,6 +110,8 @@ int cop_tree_read_registers(struct cop_tree *tree, struct cop_error *err);
 #define COP_SLOT_OPS 96
 #define COP_SLOT_DATA (COP_SLOT_OPS * sizeof(struct cop_op))
 #define COP_SLOT_SIZE 16384UL
+#define COP_SLOT_SCRATCH \
+        (COP_SLOT_SIZE - COP_SLOT_DATA - 256) /* offset, within the data, of 256 bytes that no batch of calls uses */
 
 /* Maps the region in the process (all its tasks stopped) and places the code.  vdso: address of its vdso's text. */
 int cop_batch_begin(struct cop_proc *p, uint64_t vdso, struct cop_error *err);
