@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
@@ -243,6 +244,7 @@ static int dump_thread(struct cop_dump *d, uint32_t index, struct cop_task *t, s
                 r = cop_procfs_status(dir_fd, &status, err);
         if (r < 0)
                 return r;
+        p->remote_locked = status.locked_kb >= p->locked_kb + p->remote_size / 1024;
         if (cop_rewind_interrupted(&it.regs) && t->wait.limited)
                 it.wait_end = t->wait.end + (uint64_t)d->clock_offset[0];
         it.xstate = cop_image_put(d->writer, t->xstate, t->xstate_size);
@@ -295,6 +297,22 @@ static int read_link(int dir_fd, const char *name, char *buf, size_t size)
         return 0;
 }
 
+/* What mlockall has said of memory to come was done to the batch region. */
+static int dump_lock_future(struct cop_proc *p, struct img_proc *ip, struct cop_error *err)
+{
+        struct cop_vmas vs = {0};
+
+        if (!p->remote_locked)
+                return 0;
+        int r = cop_procfs_vmas(p->dir_fd, true, &vs, err);
+        for (size_t i = 0; r == 0 && i < vs.count; i++)
+                if (vs.list[i].start <= p->remote && vs.list[i].end > p->remote && vs.list[i].flags & IMG_VMA_LOCKED)
+                        ip->lock_future =
+                                MCL_FUTURE | (vs.list[i].flags & IMG_VMA_LOCKONFAULT ? (uint32_t)MCL_ONFAULT : 0U);
+        cop_vmas_done(&vs);
+        return r;
+}
+
 static int dump_process(struct cop_dump *d, struct cop_proc *p, struct img_proc *ip, const struct answers *a,
                         const struct cop_op *ops, const struct cop_procfs_stat *stat, struct cop_error *err)
 {
@@ -320,7 +338,10 @@ static int dump_process(struct cop_dump *d, struct cop_proc *p, struct img_proc 
                 ip->rlimits[i][0] = limit.rlim_cur;
                 ip->rlimits[i][1] = limit.rlim_max;
         }
-        int r = read_link(p->dir_fd, "cwd", link, sizeof(link));
+        int r = dump_lock_future(p, ip, err);
+        if (r < 0)
+                return r;
+        r = read_link(p->dir_fd, "cwd", link, sizeof(link));
         if (r == 0)
                 ip->cwd = cop_image_puts(d->writer, link);
         if (r == 0)
@@ -476,6 +497,7 @@ int cop_dump_procs(struct cop_dump *d, struct cop_error *err)
                         ip.exit_status = stat.exit_code;
                         ip.comm = cop_image_puts(d->writer, stat.comm);
                 } else {
+                        p->locked_kb = status.locked_kb;
                         r = check_traps(d, i, &status, err);
                         if (r == 0)
                                 r = dump_live(d, i, &ip, &stat, err);

@@ -140,8 +140,10 @@ struct img_proc {
         uint32_t
                 tty; /* file index of the controlling terminal's master, or of itself when external (session leaders) */
         uint32_t tty_pgrp;
-        uint32_t mce_kill;  /* PR_MCE_KILL_GET */
-        uint32_t stop_told; /* enum img_stop_told, stopped ones */
+        uint32_t mce_kill;    /* PR_MCE_KILL_GET */
+        uint32_t stop_told;   /* enum img_stop_told, stopped ones */
+        uint32_t lock_future; /* MCL_FUTURE, MCL_ONFAULT: what mlockall said of memory to come */
+        uint32_t reserved;
 };
 
 /* What a thread was doing, told from orig_rax and rax; see interrupted.c. */

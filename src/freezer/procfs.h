@@ -29,6 +29,7 @@ struct cop_procfs_status {
         uint64_t inheritable, permitted, effective, bounding, ambient;
         uint64_t ignored;      /* signals, the lowest bit is 1 */
         uint64_t pending;      /* of the process or of the thread */
+        uint64_t locked_kb;    /* of its memory */
         int ns_depth;          /* how many pid namespaces deep */
         pid_t ns_pgid, ns_sid; /* in the innermost */
         char creds[1024];      /* the lines Uid, Gid, Groups and Cap* as they are: equal texts are equal credentials */

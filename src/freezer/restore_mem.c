@@ -823,6 +823,8 @@ int cop_restore_memory(struct cop_restore *r, struct cop_error *err)
         for (unsigned cap = 0; cap < 64; cap++)
                 g.bounding |= prctl(PR_CAPBSET_READ, cap) == 1 ? 1ULL << cap : 0;
         add_threads(r, &g, p);
+        if (p->lock_future)
+                add(&g, &g.main, 0, SYS_mlockall, p->lock_future, 0, 0, 0, 0, 0);
         add_limits(&g, p);
         add_signals(r, &g, &g.main, p->pid, 0, (struct img_ref){p->first_signal, p->signals});
         add_timers(&g, p);

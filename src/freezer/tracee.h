@@ -80,6 +80,8 @@ struct cop_proc {
         size_t task_count;
         uint64_t syscall_insn; /* a syscall instruction in the target's vdso */
         bool trap_ignored;     /* SIGTRAP is: said by the caller before code is run */
+        uint64_t locked_kb;    /* memory that was locked before the batch region was mapped, */
+        bool remote_locked;    /* and whether that is: both for the caller */
         uint64_t remote;       /* the batch region, 0 when none */
         size_t remote_size;
         char comm[64];
