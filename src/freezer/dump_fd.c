@@ -611,8 +611,8 @@ static int dump_process_fds(struct cop_dump *d, uint32_t proc, struct cop_error 
                 struct img_fd record = {.fd = list[i]};
                 r = collect_fd(p->dir_fd, p, list[i], fi, err);
                 if (r == 0) {
-                        same = find_same(d, p->pid, list[i], fi);
-                        r = same ? (int)same->index : dump_new_file(d, p->pid, proc, list[i], fi, err);
+                        same = find_same(d, p->living, list[i], fi);
+                        r = same ? (int)same->index : dump_new_file(d, p->living, proc, list[i], fi, err);
                 }
                 if (r >= 0) {
                         record.file = (uint32_t)r;
@@ -658,7 +658,7 @@ static uint32_t find_registered(struct cop_dump *d, const struct cop_dump_file *
         const struct img_proc *ip = cop_image_record(d->writer, IMG_PROCS, known->proc);
         const struct img_fd *fd = find_fd(d, ip, number);
         struct kcmp_epoll_slot slot = {.efd = (uint32_t)known->fd, .tfd = (uint32_t)number};
-        pid_t pid = d->tree.procs[known->proc].pid;
+        pid_t pid = d->tree.procs[known->proc].living;
 
         if (fd && syscall(SYS_kcmp, pid, known->pid, KCMP_EPOLL_TFD, (long)number, &slot) == 0)
                 return fd->file;

@@ -183,17 +183,17 @@ static int dump_filters(struct cop_dump *d, uint32_t index, pid_t tid, struct im
 static int check_sharing(struct cop_dump *d, uint32_t index, struct cop_error *err)
 {
         struct cop_proc *p = &d->tree.procs[index];
-        pid_t parent = p->parent == IMG_NONE ? 0 : d->tree.procs[p->parent].pid;
+        pid_t parent = p->parent == IMG_NONE ? 0 : d->tree.procs[p->parent].living;
 
         for (size_t k = 1; k < p->task_count; k++)
-                if (syscall(SYS_kcmp, p->pid, p->tasks[k].tid, KCMP_FILES, 0, 0) > 0 ||
-                    syscall(SYS_kcmp, p->pid, p->tasks[k].tid, KCMP_FS, 0, 0) > 0)
+                if (syscall(SYS_kcmp, p->living, p->tasks[k].tid, KCMP_FILES, 0, 0) > 0 ||
+                    syscall(SYS_kcmp, p->living, p->tasks[k].tid, KCMP_FS, 0, 0) > 0)
                         return cop_not_freezable(d, index, err,
                                                  "has a thread (%d) with descriptors or a folder of its own",
                                                  p->tasks[k].nstid);
-        if (parent && (syscall(SYS_kcmp, p->pid, parent, KCMP_FILES, 0, 0) == 0 ||
-                       syscall(SYS_kcmp, p->pid, parent, KCMP_VM, 0, 0) == 0 ||
-                       syscall(SYS_kcmp, p->pid, parent, KCMP_FS, 0, 0) == 0))
+        if (parent && (syscall(SYS_kcmp, p->living, parent, KCMP_FILES, 0, 0) == 0 ||
+                       syscall(SYS_kcmp, p->living, parent, KCMP_VM, 0, 0) == 0 ||
+                       syscall(SYS_kcmp, p->living, parent, KCMP_FS, 0, 0) == 0))
                 return cop_not_freezable(d, index, err, "shares memory, descriptors or its folder with its parent");
         return 0;
 }
@@ -244,6 +244,12 @@ static int dump_thread(struct cop_dump *d, uint32_t index, struct cop_task *t, s
                 r = cop_procfs_status(dir_fd, &status, err);
         if (r < 0)
                 return r;
+        /* It comes when the thread of the parent ends that forked the child, which in a thaw is the first one. */
+        if (a->pdeath_signal && p->parent != IMG_NONE && d->tree.procs[p->parent].leader_ended)
+                return cop_not_freezable(
+                        d, index, err,
+                        "is to have a signal at the end of a thread of process %d, whose first one has ended",
+                        d->tree.procs[p->parent].nspid);
         p->remote_locked = status.locked_kb >= p->locked_kb + p->remote_size / 1024;
         if (cop_rewind_interrupted(&it.regs) && t->wait.limited)
                 it.wait_end = t->wait.end + (uint64_t)d->clock_offset[0];
@@ -333,7 +339,7 @@ static int dump_process(struct cop_dump *d, struct cop_proc *p, struct img_proc 
         memcpy(ip->mm, mm, sizeof(mm));
         for (int i = 0; i < 16; i++) {
                 struct rlimit64 limit;
-                if (prlimit64(p->pid, (enum __rlimit_resource)i, NULL, &limit) < 0)
+                if (prlimit64(p->living, (enum __rlimit_resource)i, NULL, &limit) < 0)
                         return cop_error_errno(err, errno, "reading limits of pid %d", p->nspid);
                 ip->rlimits[i][0] = limit.rlim_cur;
                 ip->rlimits[i][1] = limit.rlim_max;
@@ -497,6 +503,12 @@ int cop_dump_procs(struct cop_dump *d, struct cop_error *err)
                         ip.exit_status = stat.exit_code;
                         ip.comm = cop_image_puts(d->writer, stat.comm);
                 } else {
+                        ip.leader_ended = p->leader_ended;
+                        if (p->leader_ended) {
+                                ip.exit_signal = p->exit_signal;
+                                ip.exit_status = p->exit_code;
+                                ip.comm = cop_image_puts(d->writer, p->comm);
+                        }
                         p->locked_kb = status.locked_kb;
                         r = check_traps(d, i, &status, err);
                         if (r == 0)

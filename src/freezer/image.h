@@ -36,7 +36,7 @@ enum img_section_kind {
         IMG_TREE,    /* one img_tree */
         IMG_SOURCES, /* img_source */
         IMG_PROCS,   /* img_proc; parents before children, [0] is the root */
-        IMG_THREADS, /* img_thread; leader first */
+        IMG_THREADS, /* img_thread; leader first, unless it has ended */
         IMG_VMAS,    /* img_vma, ascending */
         IMG_EXTENTS, /* img_extent, ascending within a vma or file */
         IMG_FILES,   /* img_file: open file descriptions and mapped files */
@@ -125,7 +125,7 @@ struct img_proc {
         uint32_t first_guard, guards;
         uint32_t exe; /* file index */
         struct img_ref cwd, root;
-        struct img_ref comm;       /* zombies only */
+        struct img_ref comm;       /* of what has ended: zombies, leaders */
         struct img_ref sigactions; /* 64 kernel sigactions of 32 bytes */
         struct img_ref auxv;
         uint64_t mm[11];    /* the first 11 words of struct prctl_mm_map */
@@ -140,10 +140,10 @@ struct img_proc {
         uint32_t
                 tty; /* file index of the controlling terminal's master, or of itself when external (session leaders) */
         uint32_t tty_pgrp;
-        uint32_t mce_kill;    /* PR_MCE_KILL_GET */
-        uint32_t stop_told;   /* enum img_stop_told, stopped ones */
-        uint32_t lock_future; /* MCL_FUTURE, MCL_ONFAULT: what mlockall said of memory to come */
-        uint32_t reserved;
+        uint32_t mce_kill;     /* PR_MCE_KILL_GET */
+        uint32_t stop_told;    /* enum img_stop_told, stopped ones */
+        uint32_t lock_future;  /* MCL_FUTURE, MCL_ONFAULT: what mlockall said of memory to come */
+        uint32_t leader_ended; /* the first thread has, with exit_status: it is not in the list */
 };
 
 /* What a thread was doing, told from orig_rax and rax; see interrupted.c. */

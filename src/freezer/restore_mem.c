@@ -24,6 +24,7 @@
 #include <sys/rseq.h>
 #include <sys/shm.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -721,8 +722,9 @@ static void add_end(struct cop_restore *r, struct region *g, struct table *t, co
 static void add_threads(struct cop_restore *r, struct region *g, const struct img_proc *p)
 {
         size_t signals = count_signals(r, p);
+        uint32_t first = p->leader_ended ? 0 : 1;
 
-        for (uint32_t i = 1; i < p->threads; i++) {
+        for (uint32_t i = first; i < p->threads; i++) {
                 const struct img_thread *th = RESTORE_THREAD(r, p->first_thread + i);
                 int32_t tid = th->tid;
                 struct clone_args args = {
@@ -731,7 +733,7 @@ static void add_threads(struct cop_restore *r, struct region *g, const struct im
                         .set_tid_size = 1,
                 };
                 struct table t = {.max = THREAD_OPS + signals};
-                t.ops = g->main.ops + g->main.max + (i - 1) * t.max;
+                t.ops = g->main.ops + g->main.max + (i - first) * t.max;
                 add_thread(r, g, &t, p, th);
                 add_end(r, g, &t, p, th);
                 struct cop_op *op = add(g, &g->main, COP_OP_EXPECT | COP_OP_CHILD, SYS_clone3,
@@ -739,6 +741,17 @@ static void add_threads(struct cop_restore *r, struct region *g, const struct im
                 op->expect = tid;
                 op->child = PTR(t.ops);
         }
+}
+
+/* A leader that is to end as soon as everything that is the process's is there.  It keeps nothing of its own, but whose it was. */
+static void add_ended_leader(struct cop_restore *r, struct region *g, const struct img_proc *p)
+{
+        struct img_thread th = {.tid = p->pid, .timer_slack = 50000, .nice = 0};
+
+        th.creds = RESTORE_THREAD(r, p->first_thread)->creds;
+        snprintf(th.comm, sizeof(th.comm), "%.15s", cop_restore_string(r, &p->comm));
+        add_thread(r, g, &g->main, p, &th);
+        add(g, &g->main, 0, SYS_exit, (uint64_t)WEXITSTATUS(p->exit_status), 0, 0, 0, 0, 0);
 }
 
 /* POSIX timers keep their numbers: kernel >= 6.15 takes them when told to (before, numbers count up from 0). */
@@ -829,10 +842,14 @@ int cop_restore_memory(struct cop_restore *r, struct cop_error *err)
         add_signals(r, &g, &g.main, p->pid, 0, (struct img_ref){p->first_signal, p->signals});
         add_timers(&g, p);
         add_posix_timers(r, &g, p);
-        add_thread(r, &g, &g.main, p, RESTORE_THREAD(r, p->first_thread));
+        if (!p->leader_ended)
+                add_thread(r, &g, &g.main, p, RESTORE_THREAD(r, p->first_thread));
         if (p->mce_kill != PR_MCE_KILL_DEFAULT)
                 add(&g, &g.main, 0, SYS_prctl, PR_MCE_KILL, PR_MCE_KILL_SET, p->mce_kill, 0, 0, 0);
-        add_end(r, &g, &g.main, p, RESTORE_THREAD(r, p->first_thread));
+        if (p->leader_ended)
+                add_ended_leader(r, &g, p);
+        else
+                add_end(r, &g, &g.main, p, RESTORE_THREAD(r, p->first_thread));
         if (g.full)
                 return cop_error_set(err, ENOSPC, COP_ERR_internal, "the restore table of process %d is too small",
                                      p->pid);

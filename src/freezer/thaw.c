@@ -142,7 +142,7 @@ static bool somebody_died(const struct thaw *t)
         pidns = open(path, O_RDONLY | O_CLOEXEC);
         for (uint32_t i = 0; pidns >= 0 && i < t->image->count[IMG_PROCS]; i++) {
                 const struct img_proc *p = IMG_RECORD(t->image, IMG_PROCS, img_proc, i);
-                pid_t pid = p->state == IMG_ZOMBIE ? 0 : cop_pid_outside(pidns, p->pid);
+                pid_t pid = p->state == IMG_ZOMBIE || p->leader_ended ? 0 : cop_pid_outside(pidns, p->pid);
                 struct cop_procfs_stat st;
                 snprintf(path, sizeof(path), "/proc/%d", pid);
                 _cleanup_close_ int dir = pid > 0 ? open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -EBADF;
@@ -215,6 +215,33 @@ static int find_threads(struct thaw *t, struct cop_error *err)
         return 0;
 }
 
+/* Leaders that are to end do so in the trampoline, which is unmapped soon. */
+static int await_leaders(const struct thaw *t, struct cop_error *err)
+{
+        usec_t deadline = cop_usec_add(cop_now(CLOCK_MONOTONIC), THAW_TIMEOUT);
+        struct cop_procfs_stat st = {0};
+        char path[32];
+
+        for (uint32_t i = 0; i < t->image->count[IMG_PROCS]; i++) {
+                const struct img_proc *p = IMG_RECORD(t->image, IMG_PROCS, img_proc, i);
+                if (!p->leader_ended)
+                        continue;
+                snprintf(path, sizeof(path), "/proc/%d", cop_pid_outside(t->pidns_fd, p->pid));
+                _cleanup_close_ int dir_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+                for (;; usleep(50)) {
+                        int r = cop_procfs_stat(dir_fd, &st, err);
+                        if (r < 0)
+                                return r;
+                        if (st.state == 'Z')
+                                break;
+                        if (cop_now(CLOCK_MONOTONIC) > deadline)
+                                return cop_error_set(err, ETIMEDOUT, COP_ERR_start_failed,
+                                                     "the first thread of process %d does not end", p->pid);
+                }
+        }
+        return 0;
+}
+
 static int remove_inside(void *userdata)
 {
         cop_restore_sysv_remove(userdata);
@@ -265,7 +292,7 @@ static int take_watch(struct thaw *t, struct cop_proc *p, struct cop_task *task,
 
         if (process_vm_readv(task->tid, &local, 1, &there, 1, 0) != sizeof(fd) || fd < 0)
                 return cop_error_errno(err, errno, "finding the memory watch");
-        _cleanup_close_ int pidfd = (int)syscall(SYS_pidfd_open, task->tid, 0);
+        _cleanup_close_ int pidfd = (int)syscall(SYS_pidfd_open, task->tid, COP_PIDFD_THREAD);
         int mine = pidfd < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, pidfd, (int)fd, 0);
         if (mine < 0)
                 return cop_error_errno(err, errno, "taking the memory watch");
@@ -361,7 +388,7 @@ static int stop_group(const struct thaw_thread *threads, size_t n, int sig, stru
 
         /* The leader takes a SIGSTOP, in whose place it is given the signal that is to be told. */
         if (ptrace((enum __ptrace_request)PTRACE_SETSIGMASK, leader, 8, &mask) < 0 ||
-            syscall(SYS_tgkill, leader, leader, SIGSTOP) < 0 || ptrace(PTRACE_CONT, leader, 0, 0) < 0)
+            syscall(SYS_tkill, leader, SIGSTOP) < 0 || ptrace(PTRACE_CONT, leader, 0, 0) < 0)
                 return cop_error_errno(err, errno, "stopping process %d", leader);
         for (size_t i = 0; i < n; i++) {
                 int r = i == 0 ? cop_wait_task(leader, &status) : 0;
@@ -586,6 +613,8 @@ int cop_thaw(const struct cop_thaw_request *request, struct cop_thaw_result *ret
                 r = remove_doomed(&t, err);
         if (r == 0)
                 r = find_threads(&t, err);
+        if (r == 0)
+                r = await_leaders(&t, err);
         if (r == 0)
                 r = seize_all(&t, err);
         STAGE(5);

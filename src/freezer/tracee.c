@@ -125,7 +125,7 @@ static int seize(struct cop_tree *tree, struct cop_proc *p, pid_t tid, struct co
                 if (state == 'X')
                         return 1;
                 if (state == 'Z') { /* of a thread: a debugger keeps it */
-                        p->zombie = p->zombie || tid == p->pid;
+                        p->leader_ended = p->leader_ended || tid == p->pid;
                         return tid == p->pid;
                 }
                 bool traced = cop_procfs_status(p->dir_fd, &status, NULL) == 0 && status.tracer > 0;
@@ -306,11 +306,11 @@ static int scan_pass(struct cop_tree *tree, struct cop_error *err)
         for (size_t i = 0; i < tree->count; i++) {
                 _cleanup_free_ int *tids = NULL;
                 size_t n = 0;
-                if (!tree->procs[i].zombie && cop_procfs_numbers(tree->procs[i].dir_fd, "task", &tids, &n, NULL) == 0) {
+                if (cop_procfs_numbers(tree->procs[i].dir_fd, "task", &tids, &n, NULL) == 0) {
                         put_first(tids, n, tree->procs[i].pid);
                         for (size_t k = 0; k < n; k++) {
                                 struct cop_proc *p = &tree->procs[i];
-                                if (find_task(p, tids[k]))
+                                if (find_task(p, tids[k]) || (p->leader_ended && tids[k] == p->pid))
                                         continue;
                                 int r = seize(tree, p, tids[k], err);
                                 if (r < 0)
@@ -348,20 +348,42 @@ static void drop_ended(struct cop_tree *tree)
         }
 }
 
+/* A thread that has ended has no memory and no descriptors: what the process has is seen through another one. */
+static int look_through(struct cop_proc *p, struct cop_error *err)
+{
+        struct cop_procfs_stat st;
+        char path[32];
+
+        p->living = p->task_count > 0 ? p->tasks[0].tid : p->pid;
+        p->leader_ended = p->living != p->pid;
+        if (!p->leader_ended)
+                return 0;
+        int r = cop_procfs_stat(p->dir_fd, &st, err);
+        if (r < 0)
+                return r;
+        p->exit_signal = st.exit_signal;
+        p->exit_code = st.exit_code;
+        memcpy(p->comm, st.comm, sizeof(p->comm));
+        cop_close(p->dir_fd);
+        cop_close(p->pidfd);
+        snprintf(path, sizeof(path), "/proc/%d", p->living);
+        p->dir_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        p->pidfd = (int)syscall(SYS_pidfd_open, p->living, COP_PIDFD_THREAD);
+        return p->dir_fd < 0 || p->pidfd < 0 ? cop_error_errno(err, errno, "opening thread %d", p->living) : 0;
+}
+
 static int identify(struct cop_tree *tree, struct cop_error *err)
 {
-        for (size_t i = 0; i < tree->count; i++)
-                if (tree->procs[i].task_count > 0 && !find_task(&tree->procs[i], tree->procs[i].pid))
-                        return cop_error_set(err, EOPNOTSUPP, COP_ERR_not_freezable,
-                                             "pid %d has threads but its first one has ended: cannot be frozen",
-                                             cop_pid_inside(tree->pidns_fd, tree->procs[i].pid));
         for (size_t i = 0; i < tree->count; i++) {
                 struct cop_proc *p = &tree->procs[i];
                 struct cop_procfs_stat st;
-                int r = cop_procfs_stat(p->dir_fd, &st, err);
+                int r = look_through(p, err);
+                if (r >= 0)
+                        r = cop_procfs_stat(p->dir_fd, &st, err);
                 if (r < 0)
                         return r;
-                memcpy(p->comm, st.comm, sizeof(p->comm));
+                if (!p->leader_ended)
+                        memcpy(p->comm, st.comm, sizeof(p->comm));
                 p->nspid = cop_pid_inside(tree->pidns_fd, p->pid);
                 /* The parent may have ended since: the kernel says who it is now. */
                 for (size_t k = 0; k < i && i > 0; k++)

@@ -14,6 +14,7 @@
  */
 #pragma once
 
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -24,6 +25,7 @@
 #include "freezer/image.h"
 #include "freezer/tramp.h"
 
+#define COP_PIDFD_THREAD O_EXCL       /* PIDFD_THREAD, kernel >= 6.9 */
 #define COP_SUSPEND_SECCOMP (1 << 21) /* PTRACE_O_SUSPEND_SECCOMP */
 
 /* A system call that a thread is in, as /proc/PID/syscall and its registers tell it. */
@@ -75,8 +77,11 @@ struct cop_proc {
         pid_t pid, nspid;
         uint32_t parent; /* index in the tree, IMG_NONE for the root */
         bool zombie;
+        bool leader_ended; /* the first thread has, others go on */
+        pid_t living; /* whose memory and descriptors are there: pid, else another thread.  As are dir_fd and pidfd. */
+        int exit_signal, exit_code; /* of a leader that has ended */
         int dir_fd, pidfd, mem_fd;
-        struct cop_task *tasks; /* owned; [0] is the leader */
+        struct cop_task *tasks; /* owned; [0] is the leader if it has not ended */
         size_t task_count;
         uint64_t syscall_insn; /* a syscall instruction in the target's vdso */
         bool trap_ignored;     /* SIGTRAP is: said by the caller before code is run */
