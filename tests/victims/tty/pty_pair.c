@@ -8,7 +8,7 @@
 int main(void)
 {
         char name[64], now[64], buf[64] = {0};
-        struct termios t, t2;
+        struct termios t = {0}, t2 = {0}; /* compared with their padding */
         struct winsize w = {33, 99, 5, 6}, w2;
         int m = posix_openpt(O_RDWR | O_NOCTTY), one = 0;
 
