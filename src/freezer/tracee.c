@@ -28,6 +28,7 @@
 
 #define STOP_TIMEOUT (10 * USEC_PER_SEC)
 #define TASKS_MAX 32768
+#define VFORK_SPINS 30  /* rounds of waiting after which a thread that does not stop is looked at: a millisecond */
 #define VDSO_STEPS 1000 /* reading a clock takes some hundred */
 
 pid_t cop_pid_inside(int pidns_fd, pid_t pid)
@@ -229,12 +230,26 @@ static int note_stop(struct cop_proc *p, struct cop_task *t, int status)
         return 1;
 }
 
+/* It sleeps in a call that makes a process, where no signal wakes it: its vfork child, stopped by now, has to go on first. */
+static bool waits_for_child(const struct cop_proc *p, pid_t tid)
+{
+        _cleanup_free_ char *text = NULL;
+        char path[32];
+
+        snprintf(path, sizeof(path), "task/%d/syscall", tid);
+        if (task_state(p, tid) != 'D' || cop_read_word(p->dir_fd, path, &text, NULL) < 0)
+                return false;
+        long nr = strtol(text, NULL, 10);
+        return nr == SYS_vfork || nr == SYS_clone || nr == SYS_clone3;
+}
+
 /* Threads stop in any order and some only when others move (exec, vfork): so never wait for one in particular. */
 static int wait_stops(struct cop_tree *tree, usec_t deadline, struct cop_error *err)
 {
         for (unsigned spins = 0;; spins++) {
                 bool waiting = false, progress = false;
                 struct cop_proc *who = NULL;
+                pid_t tid = 0;
                 for (size_t i = 0; i < tree->count; i++) {
                         struct cop_proc *p = &tree->procs[i];
                         for (size_t k = 0; k < p->task_count; k++) {
@@ -253,11 +268,12 @@ static int wait_stops(struct cop_tree *tree, usec_t deadline, struct cop_error *
                                 }
                                 waiting = true;
                                 who = p;
+                                tid = p->tasks[k].tid;
                         }
                 }
                 if (!waiting && !progress)
                         return 0;
-                if (cop_now(CLOCK_MONOTONIC) > deadline)
+                if (cop_now(CLOCK_MONOTONIC) > deadline || (who && spins == VFORK_SPINS && waits_for_child(who, tid)))
                         return cop_error_set(
                                 err, ETIMEDOUT, COP_ERR_not_freezable,
                                 "pid %d does not stop (it waits in the kernel, perhaps for a vfork child): try again",
