@@ -251,8 +251,10 @@ static int dump_thread(struct cop_dump *d, uint32_t index, struct cop_task *t, s
                         "is to have a signal at the end of a thread of process %d, whose first one has ended",
                         d->tree.procs[p->parent].nspid);
         p->remote_locked = status.locked_kb >= p->locked_kb + p->remote_size / 1024;
-        if (cop_rewind_interrupted(&it.regs) && t->wait.limited)
-                it.wait_end = t->wait.end + (uint64_t)d->clock_offset[0];
+        if (cop_rewind_interrupted(&it.regs)) {
+                it.regs.rax = (uint32_t)it.regs.rax; /* without a mark */
+                it.wait_end = t->wait.limited ? t->wait.end + (uint64_t)d->clock_offset[0] : 0;
+        }
         it.xstate = cop_image_put(d->writer, t->xstate, t->xstate_size);
         memcpy(it.altstack, a->altstack, sizeof(it.altstack));
         it.tid_address = ops[OP_TID_ADDRESS].result == 0 ? a->tid_address : 0;

@@ -212,9 +212,8 @@ static void rewind_live(struct cop_tree *tree)
 
 static void go_on(struct cop_dump *d)
 {
-        rewind_live(&d->tree);
-        cop_tree_clean(&d->tree);
         cop_waits_keep(d->request->waits, &d->tree);
+        rewind_live(&d->tree);
         cop_tree_resume(&d->tree);
 }
 

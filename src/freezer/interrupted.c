@@ -51,7 +51,7 @@ static uint64_t restarted_call(const uint64_t arg[6])
 
 struct cop_call cop_call_of(const struct user_regs_struct *r)
 {
-        return (struct cop_call){r->orig_rax, {r->rdi, r->rsi, r->rdx, r->r10, r->r8, r->r9}, r->rsp, r->rip};
+        return (struct cop_call){(uint32_t)r->orig_rax, {r->rdi, r->rsi, r->rdx, r->r10, r->r8, r->r9}, r->rsp, r->rip};
 }
 
 /* Calls that count from when they began.  select, pselect and ppoll are not among them: they write what is left over their argument. */
@@ -100,7 +100,7 @@ bool cop_was_interrupted(const struct user_regs_struct *regs)
         case ERESTART_RESTARTBLOCK:
                 return true;
         case EINTR:
-                return repeatable(regs->orig_rax);
+                return repeatable((uint32_t)regs->orig_rax);
         default:
                 return false;
         }
@@ -110,10 +110,23 @@ bool cop_rewind_interrupted(struct user_regs_struct *regs)
 {
         if (!cop_was_interrupted(regs))
                 return false;
-        regs->rax = regs->orig_rax == SYS_restart_syscall ? restarted_call(cop_call_of(regs).arg) : regs->orig_rax;
+        regs->rax = (uint32_t)regs->orig_rax == SYS_restart_syscall ? restarted_call(cop_call_of(regs).arg)
+                                                                    : regs->orig_rax;
         regs->rip -= 2;
         regs->orig_rax = (unsigned long long)-1;
         return true;
+}
+
+/* The kernel takes the lower half of rax for the number, keeps all of it as orig_rax, and gives the result in its place: so the upper half
+ * of a call that begins again is known at its next stop, and the program never sees it. */
+void cop_mark_interrupted(struct user_regs_struct *regs, bool restart, uint32_t mark)
+{
+        if (cop_was_interrupted(regs)) {
+                regs->rax = restart ? SYS_restart_syscall : (uint32_t)regs->orig_rax;
+                regs->rip -= 2;
+                regs->orig_rax = (unsigned long long)-1;
+        }
+        regs->rax = (uint32_t)regs->rax | (uint64_t)mark << 32;
 }
 
 void cop_resume_interrupted(struct user_regs_struct *regs, int64_t result)

@@ -526,17 +526,17 @@ static int give_registers(struct thaw *t, struct cop_error *err)
         for (size_t i = 0; r == 0 && i < t->thread_count; i++)
                 if (i == 0 || t->threads[i].proc != t->threads[i - 1].proc)
                         r = unmap_region(t, &t->threads[i], err);
-        for (size_t i = 0; r == 0 && i < t->thread_count; i++)
+        for (size_t i = 0; r == 0 && i < t->thread_count; i++) {
+                uint64_t left = time_left(t, &t->threads[i]);
+                if (left > 0)
+                        cop_waits_add(t->restore.request->waits, t->threads[i].tid, left, &t->threads[i].regs);
                 r = write_registers(t, &t->threads[i], err);
+        }
         return r;
 }
 
 static void let_go(struct thaw *t)
 {
-        for (size_t i = 0; i < t->thread_count; i++)
-                if (time_left(t, &t->threads[i]) > 0)
-                        cop_waits_add(t->restore.request->waits, t->threads[i].tid, &t->threads[i].regs,
-                                      time_left(t, &t->threads[i]));
         for (size_t i = t->thread_count; i-- > 0;) {
                 ptrace(PTRACE_DETACH, t->threads[i].tid, 0, 0);
                 t->threads[i].seized = false;

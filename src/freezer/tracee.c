@@ -740,15 +740,10 @@ static void undo_interrupt(struct cop_task *t)
                 ptrace(PTRACE_SETREGS, t->tid, 0, &regs);
 }
 
-void cop_tree_clean(struct cop_tree *tree)
+void cop_tree_resume(struct cop_tree *tree)
 {
         for (size_t i = 0; i < tree->count; i++)
                 unmap_remote(&tree->procs[i]);
-}
-
-void cop_tree_resume(struct cop_tree *tree)
-{
-        cop_tree_clean(tree);
         for (size_t i = 0; i < tree->count; i++)
                 for (size_t k = 0; k < tree->procs[i].task_count; k++) {
                         struct cop_task *t = &tree->procs[i].tasks[k];

@@ -28,7 +28,7 @@
 #define COP_PIDFD_THREAD O_EXCL       /* PIDFD_THREAD, kernel >= 6.9 */
 #define COP_SUSPEND_SECCOMP (1 << 21) /* PTRACE_O_SUSPEND_SECCOMP */
 
-/* A system call that a thread is in, as /proc/PID/syscall and its registers tell it. */
+/* A system call that a thread is in, as /proc/PID/syscall and its registers tell it (the number: their lower half). */
 struct cop_call {
         uint64_t nr, arg[6], sp, pc;
 };
@@ -49,7 +49,8 @@ struct cop_wait {
         bool vague; /* the end is a guess until cop_waits_settle() */
         struct cop_call call;
         uint64_t since, switches; /* clock of its CPU when it fell asleep; how often it had slept */
-        int cpu;
+        int cpu;                  /* that it belongs to */
+        bool slept_here;          /* and fell asleep on */
         struct cop_limit limit;
         uint64_t length, end; /* ns; of the engine's monotonic clock */
         uint32_t record;      /* in IMG_THREADS, or IMG_NONE */
@@ -100,8 +101,6 @@ struct cop_tree {
 };
 
 int cop_tree_stop(pid_t root, struct cop_tree *ret, struct cop_error *err);
-/* Unmaps what batches mapped: the last that is run in the tree. */
-void cop_tree_clean(struct cop_tree *tree);
 /* Writes registers and masks back where they were changed, unmaps what batches mapped, detaches: the tree runs on.
  * Idempotent; also the error path. */
 void cop_tree_resume(struct cop_tree *tree);
@@ -166,6 +165,9 @@ void cop_leave_sequence(const struct cop_proc *p, struct cop_task *t);
 bool cop_was_interrupted(const struct user_regs_struct *regs);
 bool cop_rewind_interrupted(struct user_regs_struct *regs);
 void cop_resume_interrupted(struct user_regs_struct *regs, int64_t result);
+/* The same for a call that is to be known again, by this number (of 31 bits) in the upper half of orig_rax; restart: the kernel has what is
+ * left of its time.  Also for one that was turned back already. */
+void cop_mark_interrupted(struct user_regs_struct *regs, bool restart, uint32_t mark);
 /* The call that registers at a stop tell; its time limit, if it has one that counts from its begin. */
 struct cop_call cop_call_of(const struct user_regs_struct *regs);
 bool cop_call_limit(const struct cop_call *call, struct cop_limit *ret);

@@ -1,7 +1,9 @@
 #include "freezer/waits.h"
 
 #include <fcntl.h>
+#include <linux/rseq.h>
 #include <sched.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,14 +28,24 @@ struct record {
         pid_t tid;
         struct cop_call call;
         struct cop_limit limit;
-        uint64_t end, switches;
+        uint64_t end;
+        uint32_t mark;
 };
 
 struct cop_waits {
         int timer_fd;
         struct record *list; /* owned */
         size_t count;
+        uint32_t mark; /* the last that was given */
 };
+
+static uint64_t now_ns(void)
+{
+        struct timespec ts;
+
+        clock_gettime(CLOCK_MONOTONIC, &ts);
+        return (uint64_t)ts.tv_sec * SEC_NS + (uint64_t)ts.tv_nsec;
+}
 
 struct cop_waits *cop_waits_new(void)
 {
@@ -45,6 +57,8 @@ struct cop_waits *cop_waits_new(void)
                 free(w);
                 w = NULL;
         }
+        if (w)
+                w->mark = (uint32_t)now_ns(); /* not one that an earlier engine gave */
         return w;
 }
 
@@ -60,14 +74,6 @@ void cop_waits_free(struct cop_waits *w)
 int cop_waits_fd(const struct cop_waits *w)
 {
         return w->timer_fd;
-}
-
-static uint64_t now_ns(void)
-{
-        struct timespec ts;
-
-        clock_gettime(CLOCK_MONOTONIC, &ts);
-        return (uint64_t)ts.tv_sec * SEC_NS + (uint64_t)ts.tv_nsec;
 }
 
 /* The next end that is ours to bring about. */
@@ -177,13 +183,6 @@ static uint64_t slept(int at_fd, const char *task, uint64_t *ret_last_ran)
                                                           : UINT64_MAX;
 }
 
-static uint64_t times_slept(int at_fd, const char *task)
-{
-        uint64_t last_ran;
-
-        return slept(at_fd, task, &last_ran);
-}
-
 void cop_waits_look(const struct cop_proc *p, struct cop_task *t)
 {
         struct cop_wait *w = &t->wait;
@@ -225,11 +224,27 @@ static bool read_time(const struct cop_proc *p, uint64_t address, uint64_t *ret)
         return true;
 }
 
-static const struct record *find_record(const struct cop_waits *w, pid_t tid, const struct cop_wait *wait)
+/* The scheduler may move a thread that has just fallen asleep, and with it nothing tells any more whose clock its time is.  The thread's
+ * area for restartable sequences has the CPU on which it last was in user mode. */
+static bool slept_here(const struct cop_proc *p, const struct cop_task *t)
+{
+        uint32_t cpu;
+
+        return t->rseq && cop_mem_read(p, t->rseq + offsetof(struct rseq, cpu_id), &cpu, sizeof(cpu)) == 0 &&
+               (int)cpu == t->wait.cpu;
+}
+
+static bool is_marked(const struct record *r, const struct user_regs_struct *regs)
+{
+        struct cop_call call = cop_call_of(regs);
+
+        return regs->orig_rax >> 32 == r->mark && same_place(&r->call, &call);
+}
+
+static const struct record *find_record(const struct cop_waits *w, const struct cop_task *t)
 {
         for (size_t i = 0; w && i < w->count; i++)
-                if (w->list[i].tid == tid && w->list[i].limit.nr == wait->limit.nr &&
-                    same_place(&w->list[i].call, &wait->call))
+                if (w->list[i].tid == t->tid && is_marked(&w->list[i], &t->regs))
                         return &w->list[i];
         return NULL;
 }
@@ -256,14 +271,15 @@ static void collect_task(const struct cop_waits *w, const struct cop_proc *p, st
                         wait->end = now + left;
                 return;
         }
-        /* The stop was one more sleep. */
-        const struct record *known = find_record(w, t->tid, wait);
-        snprintf(task, sizeof(task), "task/%d", t->tid);
-        uint64_t switches = times_slept(p->dir_fd, task);
-        if (known && switches == known->switches + 2)
+        const struct record *known = find_record(w, t);
+        if (known)
                 wait->end = known->end;
-        else
-                wait->vague = asleep && switches == wait->switches + 1;
+        else if (asleep) {
+                uint64_t last_ran;
+                snprintf(task, sizeof(task), "task/%d", t->tid);
+                wait->vague = slept(p->dir_fd, task, &last_ran) == wait->switches + 1; /* the stop was one more sleep */
+        }
+        wait->slept_here = wait->vague && slept_here(p, t);
         if (!wait->limit.block && wait->end <= now) {
                 t->regs.rax = (uint64_t)wait->limit.result;
                 wait->limited = false;
@@ -277,74 +293,86 @@ void cop_waits_collect(const struct cop_waits *w, struct cop_tree *tree)
                         collect_task(w, &tree->procs[i], &tree->procs[i].tasks[k]);
 }
 
-static void add_record(struct cop_waits *w, struct record r)
+/* 0: no memory, then it begins again unknown. */
+static uint32_t add_record(struct cop_waits *w, struct record r)
 {
         struct record *bigger = reallocarray(w->list, w->count + 1, sizeof(*bigger));
 
         if (!bigger)
-                return; /* then it begins again */
+                return 0;
         w->list = bigger;
+        w->mark = (w->mark + 1) & INT32_MAX;
+        w->mark += w->mark == 0;
+        r.mark = w->mark;
         w->list[w->count++] = r;
+        return r.mark;
 }
 
 void cop_waits_keep(struct cop_waits *w, struct cop_tree *tree)
 {
-        char task[32];
-
         if (!w)
                 return;
         w->count = 0;
         for (size_t i = 0; i < tree->count; i++)
                 for (size_t k = 0; k < tree->procs[i].task_count; k++) {
-                        const struct cop_task *t = &tree->procs[i].tasks[k];
-                        if (!t->wait.limited)
-                                continue;
-                        snprintf(task, sizeof(task), "task/%d", t->tid);
-                        add_record(w, (struct record){t->tid, t->wait.call, t->wait.limit, t->wait.end,
-                                                      times_slept(tree->procs[i].dir_fd, task)});
+                        struct cop_task *t = &tree->procs[i].tasks[k];
+                        const struct cop_wait *wait = &t->wait;
+                        if (wait->limited)
+                                cop_mark_interrupted(
+                                        &t->regs, wait->limit.block,
+                                        add_record(w, (struct record){t->tid, wait->call, wait->limit, wait->end, 0}));
                 }
 }
 
-/* The clock of a CPU, and ours at that time or a little later; -errno: we may not go there, or cannot be told. */
+/* The clock of a CPU, and ours at that time or a little later; 0: we may not go there, or are not told. */
 struct cpu_clock {
         int cpu;
         uint64_t there, here;
 };
 
-static int read_clock(int cpu, struct cpu_clock *ret)
+static struct cpu_clock read_clock(int cpu)
 {
+        struct cpu_clock c = {.cpu = cpu};
         cpu_set_t old, one;
 
         CPU_ZERO(&one);
-        if (cpu < 0 || cpu >= CPU_SETSIZE)
-                return -EINVAL;
+        if (cpu < 0 || cpu >= CPU_SETSIZE || sched_getaffinity(0, sizeof(old), &old) < 0)
+                return c;
         CPU_SET(cpu, &one);
-        if (sched_getaffinity(0, sizeof(old), &old) < 0 || sched_setaffinity(0, sizeof(one), &one) < 0)
-                return -errno;
+        if (sched_setaffinity(0, sizeof(one), &one) < 0)
+                return c;
         sched_yield(); /* the kernel takes the time */
-        uint64_t there;
-        (void)slept(AT_FDCWD, "/proc/thread-self", &there);
-        uint64_t here = now_ns();
+        (void)slept(AT_FDCWD, "/proc/thread-self", &c.there);
+        c.here = now_ns();
         sched_setaffinity(0, sizeof(old), &old);
-        *ret = (struct cpu_clock){cpu, there, here};
-        return there == 0 ? -ENODATA : 0;
+        return c;
 }
 
-/* When the thread fell asleep, by our clock; UINT64_MAX: not to be known. */
+static const struct cpu_clock *find_clock(int cpu, struct cpu_clock *clocks, size_t *count)
+{
+        for (size_t i = 0; i < *count; i++)
+                if (clocks[i].cpu == cpu)
+                        return &clocks[i];
+        if (*count == CPUS_MAX)
+                return NULL;
+        clocks[*count] = read_clock(cpu);
+        return &clocks[(*count)++];
+}
+
+/* When the thread fell asleep, by our clock; UINT64_MAX: not to be known.  Where it is not sure whose clock it is, the latest. */
 static uint64_t fell_asleep(const struct cop_wait *wait, struct cpu_clock *clocks, size_t *count)
 {
-        const struct cpu_clock *c = NULL;
+        int first = wait->slept_here ? wait->cpu : 0;
+        int last = wait->slept_here ? wait->cpu : (int)sysconf(_SC_NPROCESSORS_ONLN) - 1;
+        uint64_t begin = 0;
 
-        for (size_t i = 0; i < *count && !c; i++)
-                c = clocks[i].cpu == wait->cpu ? &clocks[i] : NULL;
-        if (!c && *count < CPUS_MAX) {
-                if (read_clock(wait->cpu, &clocks[*count]) < 0)
-                        clocks[*count] = (struct cpu_clock){.cpu = wait->cpu};
-                c = &clocks[(*count)++];
+        for (int cpu = first; cpu <= last; cpu++) {
+                const struct cpu_clock *c = last - first < CPUS_MAX ? find_clock(cpu, clocks, count) : NULL;
+                if (!c || c->there < wait->since || c->there - wait->since > c->here)
+                        return UINT64_MAX;
+                begin = MAX_OF(begin, c->here - (c->there - wait->since));
         }
-        if (!c || c->there < wait->since || c->there - wait->since > c->here)
-                return UINT64_MAX;
-        return c->here - (c->there - wait->since);
+        return begin;
 }
 
 void cop_waits_settle(struct cop_waits *w, struct cop_tree *tree, struct cop_image_writer *writer, int64_t offset)
@@ -410,21 +438,19 @@ void cop_waits_enter(struct cop_proc *p, struct cop_task *t, uint64_t left, uint
         ptrace(PTRACE_SETREGS, t->tid, 0, &t->regs);
 }
 
-void cop_waits_add(struct cop_waits *w, pid_t tid, const struct user_regs_struct *regs, uint64_t left)
+void cop_waits_add(struct cop_waits *w, pid_t tid, uint64_t left, struct user_regs_struct *regs)
 {
         struct record r = {.tid = tid, .call = cop_call_of(regs), .end = now_ns() + MIN_OF(left, FOREVER)};
-        char task[32];
+        bool entered = (int64_t)regs->orig_rax >= 0;
 
-        if (!w)
+        if (!w || (entered && !cop_was_interrupted(regs))) /* it is over already */
                 return;
-        if ((int64_t)regs->orig_rax < 0) { /* it begins again, at the instruction */
-                r.call.nr = regs->rax;
+        if (!entered) { /* it begins again, at the instruction */
+                r.call.nr = (uint32_t)regs->rax;
                 r.call.pc += 2;
         }
-        snprintf(task, sizeof(task), "/proc/%d", tid);
-        r.switches = times_slept(AT_FDCWD, task);
         if (cop_call_limit(&r.call, &r.limit))
-                add_record(w, r);
+                cop_mark_interrupted(regs, r.limit.block, add_record(w, r));
         arm(w);
 }
 
@@ -437,8 +463,7 @@ static bool sleeps_on(const struct record *r)
         char task[32];
 
         snprintf(task, sizeof(task), "/proc/%d", r->tid);
-        return times_slept(AT_FDCWD, task) == r->switches + 1 && sleeping_call(AT_FDCWD, task, &call) &&
-               call.nr == r->call.nr && same_place(&call, &r->call);
+        return sleeping_call(AT_FDCWD, task, &call) && call.nr == r->limit.nr && same_place(&call, &r->call);
 }
 
 /* Until the trap that the interrupt makes; signals that come first are let through. */
@@ -458,18 +483,14 @@ static bool wait_interrupt(pid_t tid)
 static void end_call(const struct record *r)
 {
         struct user_regs_struct regs;
-        char task[32];
 
         if (!sleeps_on(r) || ptrace(PTRACE_SEIZE, r->tid, 0, 0) < 0)
                 return;
         if (ptrace(PTRACE_INTERRUPT, r->tid, 0, 0) < 0 || !wait_interrupt(r->tid) ||
             ptrace(PTRACE_GETREGS, r->tid, 0, &regs) < 0)
                 return; /* it has ended */
-        struct cop_call call = cop_call_of(&regs);
-        snprintf(task, sizeof(task), "/proc/%d", r->tid);
         if ((int64_t)regs.rax == -EINTR) {
-                bool same = call.nr == r->call.nr && same_place(&call, &r->call);
-                if (same && times_slept(AT_FDCWD, task) == r->switches + 2)
+                if (is_marked(r, &regs))
                         regs.rax = (uint64_t)r->limit.result;
                 else
                         cop_rewind_interrupted(&regs);

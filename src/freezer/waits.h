@@ -7,10 +7,9 @@
  *      A thread that slept in the call until it was stopped has slept since se.exec_start of /proc/PID/sched, read just before
  *      the stop; its voluntary switches tell that it did not wake up in between.  The clock of that number is its CPU's, which
  *      leaves out stolen time and interrupts and is another one on each CPU: "now" is what the engine itself has for exec_start
- *      on that CPU, where it goes after the stop.  As that clock is never fast, and a call begins before it sleeps, the end is
+ *      on that CPU, where it goes after the stop (on all, when it is not sure which one it was).  As that clock is never fast, and a call begins before it sleeps, the end is
  *      never too early; late by what was stolen meanwhile.
- *      What the engine knew when the tree went on from a freeze or a thaw: a thread that has slept once since, with equal
- *      registers, is in the same call.
+ *      What the engine knew when the tree went on from a freeze or a thaw: it has then marked the call (interrupted.c).
  *
  * Where nothing is known the limit counts from now, as if the call had just begun.  So it is on a kernel without /proc/PID/sched.
  *
@@ -34,7 +33,7 @@ struct cop_image_writer;
 void cop_waits_look(const struct cop_proc *p, struct cop_task *t);
 /* All are stopped and their registers read: what is known by now.  A call whose time is over gets its result.  w may be NULL. */
 void cop_waits_collect(const struct cop_waits *w, struct cop_tree *tree);
-/* The tree is about to go on, nothing will be run in it any more.  w may be NULL. */
+/* The tree is about to go on: marks the calls whose end is known, in the registers.  w may be NULL. */
 void cop_waits_keep(struct cop_waits *w, struct cop_tree *tree);
 /* Outside of the pause: asks the clocks, corrects what was kept and the records of the image (writer may be NULL; offset: ns that the
  * tree's monotonic clock is ahead of ours). */
@@ -45,5 +44,5 @@ void cop_waits_clear(struct cop_waits *w);
  * its limit, and turns them to where it was interrupted, or has returned.  scratch: 16 bytes in the process. */
 void cop_waits_enter(struct cop_proc *p, struct cop_task *t, uint64_t left, uint64_t scratch,
                      struct user_regs_struct *regs);
-/* Another call of a thread that is about to go on: it has `left` ns. */
-void cop_waits_add(struct cop_waits *w, pid_t tid, const struct user_regs_struct *regs, uint64_t left);
+/* Then, or for a call that begins again: it has `left` ns.  Marks it in the registers that the thread is to get. */
+void cop_waits_add(struct cop_waits *w, pid_t tid, uint64_t left, struct user_regs_struct *regs);

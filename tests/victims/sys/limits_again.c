@@ -2,14 +2,16 @@
  * one before it, whose time has nearly passed.  Each that times out has waited its full time; and none waits for long. */
 #include <linux/futex.h>
 #include <poll.h>
+#include <stdbool.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/timerfd.h>
 
 #include "../blocked.h"
 
 #define LIMIT_MS 150
 
-static int event, e, word;
+static int event, e, ticks, e_ticks, word;
 
 static long by_epoll(void)
 {
@@ -38,6 +40,24 @@ static long by_signal(void)
         return sigtimedwait(&set, NULL, &ts) == SIGUSR1 ? 1 : errno == EAGAIN ? 0 : -errno;
 }
 
+/* Woken every 7 ms, so that it often is while the tree stands still. */
+static long by_ticks(void)
+{
+        struct epoll_event ev;
+        uint64_t count;
+        long r = epoll_wait(e_ticks, &ev, 1, LIMIT_MS);
+
+        (void)!read(ticks, &count, sizeof(count));
+        return r;
+}
+
+static void tick(bool on)
+{
+        struct itimerspec its = {.it_interval.tv_nsec = on ? 7000000 : 0, .it_value.tv_nsec = on ? 7000000 : 0};
+
+        CHECK(timerfd_settime(ticks, 0, &its, NULL) == 0);
+}
+
 static struct row {
         const char *name;
         long (*run)(void);
@@ -49,6 +69,7 @@ static struct row {
         {.name = "poll", .run = by_poll},
         {.name = "futex", .run = by_futex},
         {.name = "sigtimedwait", .run = by_signal},
+        {.name = "epoll_wait with ticks", .run = by_ticks},
 };
 
 static void *again(void *arg)
@@ -82,6 +103,7 @@ static void wake(unsigned turn)
         pthread_kill(rows[3].thread, SIGUSR1);
         usleep(300);
         (void)!read(event, &got, sizeof(got));
+        tick(turn % 8 != 7);
         usleep(turn % 8 == 7 ? LIMIT_MS * 1000 + 30000 : 1000 + turn * 7919 % 140000);
 }
 
@@ -96,6 +118,10 @@ int main(void)
         event = eventfd(0, EFD_NONBLOCK);
         e = epoll_create1(0);
         CHECK(event >= 0 && epoll_ctl(e, EPOLL_CTL_ADD, event, &ev) == 0);
+        ticks = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK);
+        e_ticks = epoll_create1(0);
+        CHECK(ticks >= 0 && epoll_ctl(e_ticks, EPOLL_CTL_ADD, ticks, &ev) == 0);
+        tick(true);
         for (size_t i = 0; i < ROWS(rows); i++)
                 CHECK(pthread_create(&rows[i].thread, NULL, again, &rows[i]) == 0);
         victim_ready();
