@@ -33,6 +33,12 @@ struct cop_dump_object {
         bool used;
 };
 
+/* What an epoll's fdinfo says of a registered file: its inode, and its device as the kernel writes it. */
+struct cop_dump_target {
+        uint64_t ino;
+        uint32_t sdev;
+};
+
 struct cop_dump {
         const struct cop_freeze_request *request; /* borrowed */
         struct cop_tree tree;
@@ -43,7 +49,9 @@ struct cop_dump {
         size_t file_count, files_allocated;
         struct cop_dump_object *objects; /* owned: hash table */
         size_t object_count, objects_allocated;
-        uint32_t links; /* last link id given */
+        uint32_t links;                  /* last link id given */
+        struct cop_dump_target *targets; /* owned: of the records in IMG_WATCHES, as far as they are epoll's */
+        size_t target_count;
         struct stat_id {
                 uint64_t dev, ino;
         } * sources; /* owned: identity of the parent's page files, by source number in the writer */

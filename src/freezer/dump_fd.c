@@ -131,17 +131,37 @@ static int dump_pipe(struct cop_dump *d, struct cop_dump_file *known, struct img
 
 /* ---- anonymous inodes ---- */
 
-static int dump_epoll(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, const char *text)
+static int remember_target(struct cop_dump *d, uint32_t watch, struct cop_dump_target target)
+{
+        if (watch >= d->target_count) {
+                size_t count = MAX_OF(64UL, 2UL * watch);
+                struct cop_dump_target *bigger = reallocarray(d->targets, count, sizeof(*bigger));
+                if (!bigger)
+                        return -ENOMEM;
+                memset(bigger + d->target_count, 0, (count - d->target_count) * sizeof(*bigger));
+                d->targets = bigger;
+                d->target_count = count;
+        }
+        d->targets[watch] = target;
+        return 0;
+}
+
+static int dump_epoll(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, const char *text,
+                      struct cop_error *err)
 {
         f->kind = IMG_FILE_EPOLL;
         f->first_watch = cop_image_count(d->writer, IMG_WATCHES);
         for (const char *line = strstr(text, "tfd:"); line; line = strstr(line + 4, "tfd:")) {
                 struct img_watch watch = {.file = IMG_NONE, .process = known->proc};
-                unsigned long long data;
-                if (sscanf(line, "tfd: %d events: %x data: %llx", &watch.fd, &watch.events, &data) != 3)
+                unsigned long long data, ino = 0;
+                unsigned sdev = 0;
+                if (sscanf(line, "tfd: %d events: %x data: %llx pos:%*d ino:%llx sdev:%x", &watch.fd, &watch.events,
+                           &data, &ino, &sdev) < 3)
                         continue;
                 watch.data = data;
-                cop_image_add(d->writer, IMG_WATCHES, &watch);
+                uint32_t index = cop_image_add(d->writer, IMG_WATCHES, &watch);
+                if (index == IMG_NONE || remember_target(d, index, (struct cop_dump_target){ino, sdev}) < 0)
+                        return cop_error_errno(err, ENOMEM, "collecting an epoll");
                 f->watches++;
         }
         return 0;
@@ -224,7 +244,7 @@ static int dump_anonymous(struct cop_dump *d, struct cop_dump_file *known, struc
                 return 0;
         }
         if (strcmp(link, "anon_inode:[eventpoll]") == 0)
-                return dump_epoll(d, known, f, fi->text);
+                return dump_epoll(d, known, f, fi->text, err);
         if (strcmp(link, "anon_inode:[timerfd]") == 0)
                 return dump_timerfd(d, known, f, err);
         if (strcmp(link, "anon_inode:[signalfd]") == 0) {
@@ -652,14 +672,26 @@ static const struct img_fd *find_fd(struct cop_dump *d, const struct img_proc *i
         return NULL;
 }
 
+static bool is_socket(const struct cop_dump *d, uint32_t file, const struct cop_dump_target *target)
+{
+        const struct img_file *f = cop_image_record(d->writer, IMG_FILES, file);
+
+        return f && (f->kind == IMG_FILE_UNIX || f->kind == IMG_FILE_INET || f->kind == IMG_FILE_NETLINK) &&
+               f->ino == target->ino && ((uint64_t)major(f->dev) << 20 | minor(f->dev)) == target->sdev;
+}
+
 /* Usually the number still names the registered file; a duplicate may be all that is left.  The epoll may be in flight. */
-static uint32_t find_registered(struct cop_dump *d, const struct cop_dump_file *known, int number)
+static uint32_t find_registered(struct cop_dump *d, const struct cop_dump_file *known, int number,
+                                const struct cop_dump_target *target)
 {
         const struct img_proc *ip = cop_image_record(d->writer, IMG_PROCS, known->proc);
         const struct img_fd *fd = find_fd(d, ip, number);
         struct kcmp_epoll_slot slot = {.efd = (uint32_t)known->fd, .tfd = (uint32_t)number};
         pid_t pid = d->tree.procs[known->proc].living;
 
+        /* A socket has one description, so its inode tells.  The kernel looks at all registrations to answer one kcmp. */
+        if (fd && is_socket(d, fd->file, target))
+                return fd->file;
         if (fd && syscall(SYS_kcmp, pid, known->pid, KCMP_EPOLL_TFD, (long)number, &slot) == 0)
                 return fd->file;
         for (uint32_t i = 0; i < ip->fds; i++) {
@@ -677,7 +709,7 @@ static int resolve_epoll(struct cop_dump *d, struct cop_dump_file *known, struct
 
         for (uint32_t k = 0; k < f->watches; k++) {
                 struct img_watch *w = cop_image_record(d->writer, IMG_WATCHES, f->first_watch + k);
-                w->file = find_registered(d, known, w->fd);
+                w->file = find_registered(d, known, w->fd, &d->targets[f->first_watch + k]);
                 if (w->file == IMG_NONE)
                         return cop_not_freezable(
                                 d, known->proc, err,

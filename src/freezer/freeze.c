@@ -227,6 +227,7 @@ static void dump_done(struct cop_dump *d)
         free(d->files);
         free(d->objects);
         free(d->sources);
+        free(d->targets);
         free(d->views);
         free(d->buffer);
         free(d->id_maps[0]);
