@@ -251,9 +251,11 @@ static int dump_thread(struct cop_dump *d, uint32_t index, struct cop_task *t, s
                         "is to have a signal at the end of a thread of process %d, whose first one has ended",
                         d->tree.procs[p->parent].nspid);
         p->remote_locked = status.locked_kb >= p->locked_kb + p->remote_size / 1024;
-        if (cop_rewind_interrupted(&it.regs)) {
-                it.regs.rax = (uint32_t)it.regs.rax; /* without a mark */
-                it.wait_end = t->wait.limited ? t->wait.end + (uint64_t)d->clock_offset[0] : 0;
+        if (!cop_rewind_interrupted(&it.regs))
+                (void)cop_rewind_restarted(p, &it.regs);
+        if (t->wait.limited) {
+                it.regs.rax = t->wait.limit.nr; /* without a mark */
+                it.wait_end = t->wait.end + (uint64_t)d->clock_offset[0];
         }
         it.xstate = cop_image_put(d->writer, t->xstate, t->xstate_size);
         memcpy(it.altstack, a->altstack, sizeof(it.altstack));

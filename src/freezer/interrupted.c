@@ -117,6 +117,17 @@ bool cop_rewind_interrupted(struct user_regs_struct *regs)
         return true;
 }
 
+bool cop_rewind_restarted(const struct cop_proc *p, struct user_regs_struct *regs)
+{
+        unsigned char code[2];
+
+        if ((int64_t)regs->orig_rax >= 0 || (uint32_t)regs->rax != SYS_restart_syscall ||
+            cop_mem_read(p, regs->rip, code, sizeof(code)) < 0 || code[0] != 0x0f || code[1] != 0x05)
+                return false;
+        regs->rax = restarted_call(cop_call_of(regs).arg);
+        return true;
+}
+
 /* The kernel takes the lower half of rax for the number, keeps all of it as orig_rax, and gives the result in its place: so the upper half
  * of a call that begins again is known at its next stop, and the program never sees it. */
 void cop_mark_interrupted(struct user_regs_struct *regs, bool restart, uint32_t mark)

@@ -165,6 +165,8 @@ void cop_leave_sequence(const struct cop_proc *p, struct cop_task *t);
 bool cop_was_interrupted(const struct user_regs_struct *regs);
 bool cop_rewind_interrupted(struct user_regs_struct *regs);
 void cop_resume_interrupted(struct user_regs_struct *regs, int64_t result);
+/* A thread that stands before the instruction, to restart a call that an earlier stop interrupted: makes it begin again. */
+bool cop_rewind_restarted(const struct cop_proc *p, struct user_regs_struct *regs);
 /* The same for a call that is to be known again, by this number (of 31 bits) in the upper half of orig_rax; restart: the kernel has what is
  * left of its time.  Also for one that was turned back already. */
 void cop_mark_interrupted(struct user_regs_struct *regs, bool restart, uint32_t mark);

@@ -241,12 +241,31 @@ static bool is_marked(const struct record *r, const struct user_regs_struct *reg
         return regs->orig_rax >> 32 == r->mark && same_place(&r->call, &call);
 }
 
-static const struct record *find_record(const struct cop_waits *w, const struct cop_task *t)
+static const struct record *find_record(const struct cop_waits *w, pid_t tid, const struct user_regs_struct *regs)
 {
         for (size_t i = 0; w && i < w->count; i++)
-                if (w->list[i].tid == t->tid && is_marked(&w->list[i], &t->regs))
+                if (w->list[i].tid == tid && is_marked(&w->list[i], regs))
                         return &w->list[i];
         return NULL;
+}
+
+/* A thread that has not made its call again since it was marked. */
+static bool stands_before(const struct cop_waits *w, struct cop_task *t)
+{
+        struct user_regs_struct regs = t->regs;
+
+        if ((int64_t)regs.orig_rax >= 0)
+                return false;
+        regs.orig_rax = regs.rax;
+        regs.rip += 2;
+        const struct record *known = find_record(w, t->tid, &regs);
+        if (!known)
+                return false;
+        t->wait.limited = true;
+        t->wait.call = known->call;
+        t->wait.limit = known->limit;
+        t->wait.end = known->end;
+        return true;
 }
 
 static void collect_task(const struct cop_waits *w, const struct cop_proc *p, struct cop_task *t)
@@ -257,7 +276,7 @@ static void collect_task(const struct cop_waits *w, const struct cop_proc *p, st
         uint64_t now = now_ns(), left;
         char task[32];
 
-        if (!cop_was_interrupted(&t->regs) || !cop_call_limit(&call, &wait->limit))
+        if (stands_before(w, t) || !cop_was_interrupted(&t->regs) || !cop_call_limit(&call, &wait->limit))
                 return;
         uint64_t at = call.arg[wait->limit.arg];
         wait->length = (uint64_t)(int)at * 1000000;
@@ -271,7 +290,7 @@ static void collect_task(const struct cop_waits *w, const struct cop_proc *p, st
                         wait->end = now + left;
                 return;
         }
-        const struct record *known = find_record(w, t);
+        const struct record *known = find_record(w, t->tid, &t->regs);
         if (known)
                 wait->end = known->end;
         else if (asleep) {

@@ -392,7 +392,8 @@ class Run:
         child = self.thaw(first)
         time.sleep(0.1)
         before = processes(self.root(child))
-        ran = [not re.search(r"\) [TZ] ", Path(f"/proc/{pid}/stat").read_text()) for pid in before]
+        tasks = [Path(f"/proc/{pid}/task").glob("*/stat") for pid in before]  # of which the first may have ended
+        ran = [any(not re.search(r"\) [TZ] ", stat.read_text()) for stat in stats) for stats in tasks]
         for pid in before[1:]:
             os.kill(pid, signal.SIGSTOP)
         time.sleep(0.05)
