@@ -28,6 +28,7 @@
 
 #define STOP_TIMEOUT (10 * USEC_PER_SEC)
 #define TASKS_MAX 32768
+#define REFUSALS 5
 #define VFORK_SPINS 30  /* rounds of waiting after which a thread that does not stop is looked at: a millisecond */
 #define VDSO_STEPS 1000 /* reading a clock takes some hundred */
 
@@ -97,15 +98,30 @@ static struct cop_task *find_task(struct cop_proc *p, pid_t tid)
         return NULL;
 }
 
+static int open_task(const struct cop_proc *p, pid_t tid)
+{
+        char path[32];
+
+        snprintf(path, sizeof(path), "task/%d", tid);
+        return openat(p->dir_fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
 /* As /proc tells it: Z when it has ended and waits for its parent, X when it is gone. */
 static char task_state(const struct cop_proc *p, pid_t tid)
 {
         struct cop_procfs_stat st;
-        char path[32];
+        _cleanup_close_ int dir_fd = open_task(p, tid);
 
-        snprintf(path, sizeof(path), "task/%d", tid);
-        _cleanup_close_ int dir_fd = openat(p->dir_fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         return dir_fd < 0 || cop_procfs_stat(dir_fd, &st, NULL) < 0 ? 'X' : st.state;
+}
+
+/* Each thread may be traced by another, or by nobody. */
+static bool task_traced(const struct cop_proc *p, pid_t tid)
+{
+        struct cop_procfs_status status;
+        _cleanup_close_ int dir_fd = open_task(p, tid);
+
+        return dir_fd >= 0 && cop_procfs_status(dir_fd, &status, NULL) == 0 && status.tracer > 0;
 }
 
 /* 1: one pass more is needed, since it is stopped, or has ended and may have left children to another. */
@@ -113,13 +129,12 @@ static int seize(struct cop_tree *tree, struct cop_proc *p, pid_t tid, struct co
 {
         struct cop_task *bigger = reallocarray(p->tasks, p->task_count + 1, sizeof(*bigger));
         struct cop_procfs_stat st;
-        struct cop_procfs_status status;
 
         if (!bigger)
                 return cop_error_errno(err, ENOMEM, "stopping");
         p->tasks = bigger;
         p->tasks[p->task_count] = (struct cop_task){.tid = tid};
-        int retries = 300;
+        int retries = 300, refused = 0;
         while (ptrace(PTRACE_SEIZE, tid, 0, 0) < 0) {
                 int saved = errno;
                 char state = saved == ESRCH ? 'X' : task_state(p, tid);
@@ -129,10 +144,15 @@ static int seize(struct cop_tree *tree, struct cop_proc *p, pid_t tid, struct co
                         p->leader_ended = p->leader_ended || tid == p->pid;
                         return tid == p->pid;
                 }
-                bool traced = cop_procfs_status(p->dir_fd, &status, NULL) == 0 && status.tracer > 0;
+                bool traced = task_traced(p, tid);
                 /* A memory watch (watch.h) holds a thread for less than that. */
                 if (traced && retries-- > 0) {
                         usleep(1000);
+                        continue;
+                }
+                /* Who traced it may have let it go, and it may have begun to end, between the two looks: it says no again then, or not. */
+                if (!traced && saved == EPERM && refused++ < REFUSALS) {
+                        usleep(100);
                         continue;
                 }
                 if (traced)

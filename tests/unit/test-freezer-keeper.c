@@ -2,11 +2,13 @@
  * thawed into namespaces that the caller made. */
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mount.h>
+#include <sys/ptrace.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -16,18 +18,29 @@
 #include "base/fs.h"
 #include "freezer/freezer.h"
 #include "freezer/image.h"
+#include "freezer/procfs.h"
 #include "lib/test.h"
 
 #define BLOCK 256 /* pages */
 
-/* Inside: answers every message with its number, and writes it to the pipe.  After "=" every other page of a block was written to
+static void *sleep_for_ever(void *arg)
+{
+        for (;;)
+                pause();
+        return arg;
+}
+
+/* Inside, with a thread that sleeps: answers every message with its number, and writes it to the pipe.  After "=" every other page of a block was written to
  * and is as before, after "#" every other one is another. */
 static void be_init(int control, int out)
 {
         static volatile char block[BLOCK * 4096];
         unsigned n = 0;
+        pthread_t sleeper;
         char text[64];
 
+        if (pthread_create(&sleeper, NULL, sleep_for_ever, NULL) != 0)
+                _exit(5);
         for (size_t i = 0; i < sizeof(block); i++)
                 block[i] = (char)(i % 251 + 1);
 
@@ -259,6 +272,58 @@ static uint64_t snapshot(pid_t root, struct cop_tracker *tracker, const struct e
 
         ASSERT_OK(cop_freeze(&freeze, &frozen, &err), &err);
         return frozen.pages_written;
+}
+
+/* As the memory watch does it, or the engine that has just thawed the tree. */
+static pid_t hold(pid_t tid, useconds_t length)
+{
+        int ready[2];
+        char byte;
+
+        ASSERT(pipe2(ready, O_CLOEXEC) == 0);
+        pid_t pid = fork();
+        if (pid == 0) {
+                if (ptrace(PTRACE_SEIZE, tid, 0, 0) < 0)
+                        _exit(1);
+                (void)!write(ready[1], "r", 1);
+                usleep(length);
+                _exit(0);
+        }
+        close(ready[1]);
+        ASSERT_EQ(read(ready[0], &byte, 1), 1);
+        close(ready[0]);
+        return pid;
+}
+
+TEST(a_thread_that_another_holds_for_a_moment_is_waited_for)
+{
+        struct cop_error err = COP_ERROR_NULL;
+        char dir[] = "/tmp/test-freezer-XXXXXX", path[64];
+        _cleanup_free_ int *tids = NULL;
+        struct ends e;
+        int status;
+        size_t n;
+
+        if (geteuid() != 0)
+                SKIP("needs root");
+        ASSERT(mkdtemp(dir));
+        make_ends(&e);
+        pid_t root = start_tree(&e);
+        ask(&e, "1");
+        snprintf(path, sizeof(path), "/proc/%d", root);
+        _cleanup_close_ int proc_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        ASSERT_OK(cop_procfs_numbers(proc_fd, "task", &tids, &n, &err), &err);
+        ASSERT_EQ(n, 2);
+        pid_t holder = hold(tids[0] == root ? tids[1] : tids[0], 50000);
+        int image_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        ASSERT(snapshot(root, NULL, &e, -EBADF, image_fd) >= BLOCK);
+        ASSERT(waitpid(holder, &status, 0) == holder && status == 0);
+        ask(&e, "2");
+        ASSERT_EQ(kill(root, SIGKILL), 0);
+        wait(NULL);
+        close_ends(&e);
+        close(image_fd);
+        ASSERT_OK(cop_remove_tree(AT_FDCWD, dir, &err), &err);
 }
 
 TEST(pages_that_are_as_they_were_are_not_written_again)
