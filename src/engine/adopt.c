@@ -316,25 +316,30 @@ static void on_orphan_stopped(struct cop_msg *reply, const struct cop_error *err
 {
         struct cop_adoption *a = userdata;
 
+        if (err)
+                cop_keeper_kill(a->keeper);
         discard(a->engine, a->id);
         adoption_free(a);
 }
 
-static void end_orphan(struct cop_engine *e, const char *id)
+void cop_engine_end_orphan(struct cop_engine *e, const char *id, struct cop_keeper *keeper)
 {
         struct cop_adoption *a = calloc(1, sizeof(*a));
         const struct cop_keeper_events no_events = {0};
         char path[4200];
         struct cop_msg m;
 
-        cop_log_info("removing what is left of sandbox %s, of which the database knows nothing", id);
-        if (!a)
+        if (!a) {
+                cop_keeper_free(keeper);
                 return;
-        *a = (struct cop_adoption){.next = e->adoptions, .engine = e};
+        }
+        *a = (struct cop_adoption){.next = e->adoptions, .engine = e, .keeper = keeper};
         e->adoptions = a;
         snprintf(a->id, sizeof(a->id), "%.*s", COP_ID_MAX - 1, id);
-        if (cop_path_format(path, sizeof(path), "%s/sandboxes/%s/run/keeper.sock", e->home, id) < 0 ||
-            cop_keeper_connect(e->loop, path, &no_events, &a->keeper, NULL) < 0) {
+        if (keeper)
+                cop_keeper_set_events(keeper, &no_events);
+        else if (cop_path_format(path, sizeof(path), "%s/sandboxes/%s/run/keeper.sock", e->home, id) < 0 ||
+                 cop_keeper_connect(e->loop, path, &no_events, &a->keeper, NULL) < 0) {
                 discard(e, id);
                 adoption_free(a);
                 return;
@@ -363,10 +368,12 @@ static void sweep_folders(struct cop_engine *e)
                 if (entry->d_name[0] == '.' || strlen(entry->d_name) >= COP_ID_MAX)
                         continue;
                 int r = cop_store_sandbox_get(e->store, entry->d_name, &row, NULL);
-                if (r == -ENOENT)
-                        end_orphan(e, entry->d_name);
-                else if (r == 0 && strcmp(row->state, "ended") == 0 && row->ended_reason &&
-                         strcmp(row->ended_reason, "removed") == 0)
+                if (r == -ENOENT) {
+                        cop_log_info("removing what is left of sandbox %s, of which the database knows nothing",
+                                     entry->d_name);
+                        cop_engine_end_orphan(e, entry->d_name, NULL);
+                } else if (r == 0 && strcmp(row->state, "ended") == 0 && row->ended_reason &&
+                           strcmp(row->ended_reason, "removed") == 0)
                         discard(e, entry->d_name); /* the daemon died between the row and the files */
         }
 }

@@ -1,7 +1,8 @@
 /* Snapshots, sandboxes made from nodes, and forks.
  *
  * A fork is a node of the running sandbox and any number of sandboxes made from it: they thaw the same image, so their memory is
- * shared until it is written.  Each child succeeds or fails by itself.
+ * shared until it is written.  Each child succeeds or fails by itself.  While the node is being made, so are the parts of the first
+ * children that do not depend on it (sandbox-prepare.c).
  */
 #include "engine/node.h"
 
@@ -11,6 +12,7 @@
 #include "base/parse.h"
 
 #define FORK_MAX 100
+#define FORK_AHEAD 8 /* children that are prepared: a process each, on the processor that the freeze leaves idle */
 
 static json_t *error_view(const struct cop_error *err)
 {
@@ -103,7 +105,18 @@ struct branching {
         json_t *sandboxes; /* owned array: a Sandbox or an error each */
         json_t *node;      /* owned view */
         char node_id[COP_ID_MAX];
+        struct cop_sandbox *prepared[FORK_AHEAD]; /* owned; of the first children, NULL = not */
 };
+
+static void branching_free(struct branching *b)
+{
+        for (size_t i = 0; i < FORK_AHEAD; i++)
+                cop_sandbox_unprepare(b->prepared[i]);
+        json_decref(b->params);
+        json_decref(b->sandboxes);
+        json_decref(b->node);
+        free(b);
+}
 
 static void branching_done(struct branching *b)
 {
@@ -111,10 +124,7 @@ static void branching_done(struct branching *b)
                 return;
         cop_op_done(b->op, json_pack("{s:O, s:O}", "node", b->node, "sandboxes", b->sandboxes), NULL);
         /* A node that only served the fork stays as long as the children need it. */
-        json_decref(b->params);
-        json_decref(b->sandboxes);
-        json_decref(b->node);
-        free(b);
+        branching_free(b);
 }
 
 static void on_child(json_t *result, const struct cop_error *err, void *userdata)
@@ -128,20 +138,27 @@ static void on_child(json_t *result, const struct cop_error *err, void *userdata
         branching_done(b);
 }
 
-static void make_children(struct branching *b)
+/* NULL = none. */
+static const char *child_name(const struct branching *b, unsigned i, char buf[static 80])
 {
         const char *name = json_string_value(json_object_get(b->params, "name"));
+
+        if (!name || b->count == 1)
+                return name;
+        snprintf(buf, 80, "%.60s-%u", name, i + 1);
+        return buf;
+}
+
+static void make_children(struct branching *b)
+{
         const char *env = json_string_value(json_object_get(b->params, "env"));
         json_t *ttl = json_object_get(b->params, "ttl_seconds");
 
         b->open = b->count + 1;
         for (unsigned i = 0; i < b->count; i++) {
                 char numbered[80];
-                snprintf(numbered, sizeof(numbered), "%.60s-%u", name ? name : "", i + 1);
                 const struct cop_sandbox_params p = {
-                        .name = !name           ? NULL
-                                : b->count == 1 ? name
-                                                : numbered,
+                        .name = child_name(b, i, numbered),
                         .node = b->node_id,
                         .labels = json_object_get(b->params, "labels"),
                         .metadata = json_object_get(b->params, "metadata"),
@@ -150,6 +167,7 @@ static void make_children(struct branching *b)
                         .start_kernel = true,
                         .inherit_env = env && strcmp(env, "inherit") == 0,
                         .no_reseed = json_is_false(json_object_get(b->params, "reseed")),
+                        .prepared = i < FORK_AHEAD ? TAKE_PTR(b->prepared[i]) : NULL,
                 };
                 cop_sandbox_create(b->engine, &p, (struct cop_op_to){.done = on_child, .userdata = b}, NULL);
         }
@@ -162,9 +180,7 @@ static void on_fork_node(struct cop_node_row *row, const struct cop_error *err, 
 
         if (!row) {
                 cop_op_done(b->op, NULL, err);
-                json_decref(b->params);
-                json_decref(b->sandboxes);
-                free(b);
+                branching_free(b);
                 return;
         }
         b->node = cop_node_view(row);
@@ -174,12 +190,21 @@ static void on_fork_node(struct cop_node_row *row, const struct cop_error *err, 
 
 static void begin_fork(struct cop_sandbox *sb, const struct cop_error *err, void *userdata)
 {
+        struct branching *b = userdata;
+        struct cop_engine *e = b->engine;
+        uint64_t serial = cop_op_serial(b->op);
+        char numbered[80];
+
         if (!sb) {
-                on_fork_node(NULL, err, userdata);
+                on_fork_node(NULL, err, b);
                 return;
         }
         const struct cop_node_params p = {.reason = COP_NODE_FORK};
-        cop_node_make(sb, &p, on_fork_node, userdata);
+        cop_node_make(sb, &p, on_fork_node, b);
+        if (!cop_op_find(e, serial)) /* it has failed already */
+                return;
+        for (unsigned i = 0; i < b->count && i < FORK_AHEAD; i++)
+                b->prepared[i] = cop_sandbox_prepare(sb, child_name(b, i, numbered));
 }
 
 static struct branching *branching_new(struct cop_engine *e, json_t *params, unsigned count, struct cop_op_to to,

@@ -138,6 +138,7 @@ struct cop_engine *cop_engine_free(struct cop_engine *e)
         cop_packs_drop(e);
         cop_doctors_drop(e);
         cop_comparisons_drop(e);
+        cop_engine_prepared_drop(e);
         cop_engine_adopt_drop(e);
         while (e->sandboxes) {
                 cop_contexts_detach(e->sandboxes);

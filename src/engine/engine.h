@@ -68,6 +68,8 @@ struct cop_sandbox_params {
         bool cold;        /* boots although its image has a golden state */
         bool copy;        /* hidden, for a reader inside the engine (copy.c) */
         bool files_only;  /* with node: nothing is thawed */
+        struct cop_sandbox
+                *prepared; /* inside the engine: of cop_sandbox_prepare, taken over in any case; NULL = none */
 };
 void cop_sandbox_create(struct cop_engine *e, const struct cop_sandbox_params *p, struct cop_op_to to,
                         struct cop_op **ret_op);

@@ -212,6 +212,7 @@ static bool is_stray(struct cop_engine *e, const char *folder, const char *name)
                        cop_store_node_in_use(e->store, name, NULL) == 0;
         if (strcmp(folder, "sandboxes") == 0)
                 return cop_id_valid(name, "sb_", 10) && !cop_sandbox_by_id(e, name) && !e->adoptions &&
+                       !cop_sandbox_is_prepared(e, name) &&
                        cop_store_sandbox_get(e->store, name, &sandbox, NULL) == -ENOENT;
         return !e->image_jobs && strncmp(name, "im_", 3) == 0 &&
                cop_store_image_get(e->store, name, &image, NULL) == -ENOENT;

@@ -127,6 +127,7 @@ struct cop_engine {
         char *home, *keeper_path, *pack_path, *image_tool, *recipes; /* owned */
         char *compare_path;                                          /* owned; NULL = there is none */
         struct cop_sandbox *sandboxes;                               /* owned list: all that have not ended */
+        struct cop_sandbox *prepared;                                /* owned list (sandbox-prepare.c) */
         struct cop_op *ops;                                          /* operations under way */
         struct cop_record_hub *records;             /* owned (record.c): live records and their readers */
         struct cop_source *ttl_timer, *purge_timer; /* owned (policy.c) */

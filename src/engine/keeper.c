@@ -312,6 +312,11 @@ struct cop_keeper *cop_keeper_free(struct cop_keeper *k)
         return NULL;
 }
 
+void cop_keeper_set_events(struct cop_keeper *k, const struct cop_keeper_events *e)
+{
+        k->events = *e;
+}
+
 void cop_keeper_kill(struct cop_keeper *k)
 {
         if (k && k->pid_fd >= 0)

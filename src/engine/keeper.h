@@ -38,6 +38,9 @@ int cop_keeper_connect(struct cop_loop *loop, const char *socket_path, const str
 /* Closes the connection; open calls are dropped without a reply.  The keeper lives on. */
 struct cop_keeper *cop_keeper_free(struct cop_keeper *k);
 
+/* From now on somebody else is told; e is copied. */
+void cop_keeper_set_events(struct cop_keeper *k, const struct cop_keeper_events *e);
+
 /* SIGKILL for a keeper that does not answer; nothing happens when it was not started by us. */
 void cop_keeper_kill(struct cop_keeper *k); /* takes NULL */
 

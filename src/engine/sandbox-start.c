@@ -4,7 +4,7 @@
  *
  *      1  row "starting" in the store: name and uid range are taken
  *      2  folders: sandboxes/<id>/{fs,run/ipc,logs}
- *      3  coppice-keeper, listening at run/keeper.sock; it outlives us
+ *      3  coppice-keeper, listening at run/keeper.sock; it outlives us.  (For a fork 2 and 3 come first: sandbox-prepare.c)
  *      4  START: namespaces, mounts, cgroup, init.  The reply comes when init is ready
  *      5  row "running"
  *      6  the default context's kernel begins to start, the caller is answered
@@ -164,10 +164,18 @@ static int fill_row(struct cop_engine *e, const struct cop_sandbox_params *p, co
 }
 
 /* Ids and uid ranges are chosen freely, so a clash is only a reason to choose again. */
-static int insert_row(struct cop_engine *e, struct cop_sandbox_row *row, struct cop_error *err)
+static int insert_row(struct cop_engine *e, const struct cop_sandbox *prepared, struct cop_sandbox_row *row,
+                      struct cop_error *err)
 {
         int r = -EEXIST;
 
+        if (prepared && cop_sandbox_prepared_fits(prepared, row)) {
+                memcpy(row->id, prepared->row->id, sizeof(row->id));
+                row->slot = prepared->row->slot;
+                r = cop_store_sandbox_insert(e->store, row, err);
+                if (r != -EEXIST || err->code == COP_ERR_name_taken)
+                        return r;
+        }
         for (int tries = 0; r == -EEXIST && tries < 10; tries++) {
                 cop_id_new(row->id, "sb_", 10);
                 r = cop_store_sandbox_free_slot(e->store, 0, e->slots, &row->slot, err);
@@ -296,9 +304,10 @@ static void answer_created(struct cop_sandbox *sb, const struct cop_error *err, 
 static int start_processes(struct cop_sandbox *sb, struct cop_error *err)
 {
         const char *node = sb->start->thaw_node;
-        int r = cop_sandbox_make_folders(sb, err);
+        bool prepared = sb->keeper;
+        int r = prepared ? 0 : cop_sandbox_make_folders(sb, err);
 
-        if (r == 0)
+        if (r == 0 && !prepared)
                 r = cop_sandbox_start_keeper(sb, err);
         return r < 0 ? r : cop_sandbox_send_start(sb, node, node ? COP_THAW_FORK : 0, on_started, sb, err);
 }
@@ -390,30 +399,47 @@ static void host_name(const struct cop_sandbox *sb, char ret[static 64])
         ret[n] = '\0';
 }
 
-static int add_paths(struct cop_sandbox *sb, struct cop_msg *m, struct cop_error *err)
+static int add_path(struct cop_msg *m, unsigned short tag, const char *folder, const char *name, struct cop_error *err)
 {
-        _cleanup_(cop_image_row_freep) struct cop_image_row *image = NULL;
         char path[4200];
 
-        int r = cop_store_image_get(sb->engine->store, sb->row->image_id, &image, err);
+        int r = cop_path_format(path, sizeof(path), "%s/%s", folder, name);
         if (r < 0)
-                return r;
-        const struct {
-                unsigned short tag;
-                const char *folder, *name;
-        } paths[] = {
-                {COP_TAG_LOWER, image->path, "rootfs"},
-                {COP_TAG_UPPER, sb->dir, "fs"},
-                {COP_TAG_IPC, sb->dir, "run/ipc"},
-                {COP_TAG_LOGS, sb->dir, "logs"},
-        };
-        for (size_t i = 0; i < ELEMENTSOF(paths); i++) {
-                r = cop_path_format(path, sizeof(path), "%s/%s", paths[i].folder, paths[i].name);
-                if (r < 0)
-                        return cop_error_errno(err, r, "%s", paths[i].folder);
-                cop_msg_add_str(m, paths[i].tag, path);
-        }
+                return cop_error_errno(err, r, "%s", folder);
+        cop_msg_add_str(m, tag, path);
         return 0;
+}
+
+/* What is its own, whatever it is made from: all of PREPARE. */
+static int add_own(struct cop_sandbox *sb, struct cop_msg *m, struct cop_error *err)
+{
+        struct cop_sandbox_limits limits;
+        char host[64];
+
+        cop_limits_from_json(sb->row->limits, &limits);
+        host_name(sb, host);
+        cop_msg_add_str(m, COP_TAG_CGROUP, sb->id);
+        cop_msg_add_str(m, COP_TAG_HOSTNAME, host);
+        cop_msg_add_u64(m, COP_TAG_UID_BASE, sb->engine->uid_base + sb->row->slot * COP_SLOT_IDS);
+        cop_msg_add_u64(m, COP_TAG_DEFAULT_UID, (uint64_t)json_integer_value(json_object_get(sb->defaults, "uid")));
+        cop_msg_add_u64(m, COP_TAG_DEFAULT_GID, (uint64_t)json_integer_value(json_object_get(sb->defaults, "gid")));
+        cop_msg_add_str(m, COP_TAG_CWD, sb->row->workdir);
+        cop_msg_add_u64(m, COP_TAG_MEMORY_MAX, limits.memory);
+        cop_msg_add_u64(m, COP_TAG_CPU_MILLI, limits.cpu_milli);
+        cop_msg_add_u64(m, COP_TAG_PIDS_MAX, limits.pids);
+        cop_msg_add_u64(m, COP_TAG_NOFILE, limits.nofile);
+        int r = add_path(m, COP_TAG_UPPER, sb->dir, "fs", err);
+        if (r == 0)
+                r = add_path(m, COP_TAG_IPC, sb->dir, "run/ipc", err);
+        return r < 0 ? r : add_path(m, COP_TAG_LOGS, sb->dir, "logs", err);
+}
+
+static int add_image_path(struct cop_sandbox *sb, struct cop_msg *m, struct cop_error *err)
+{
+        _cleanup_(cop_image_row_freep) struct cop_image_row *image = NULL;
+
+        int r = cop_store_image_get(sb->engine->store, sb->row->image_id, &image, err);
+        return r < 0 ? r : add_path(m, COP_TAG_LOWER, image->path, "rootfs", err);
 }
 
 /* The layers of nodes lie above the image's, so they come first. */
@@ -443,52 +469,58 @@ int cop_sandbox_send_start(struct cop_sandbox *sb, const char *thaw_node, unsign
                            void *userdata, struct cop_error *err)
 {
         _cleanup_msg_ struct cop_msg m = COP_MSG_NULL;
-        struct cop_sandbox_limits limits;
-        char host[64];
 
         cop_msg_init(&m, COP_WIRE_START, 0);
-        cop_limits_from_json(sb->row->limits, &limits);
-        host_name(sb, host);
-        cop_msg_add_str(&m, COP_TAG_CGROUP, sb->id);
-        cop_msg_add_str(&m, COP_TAG_HOSTNAME, host);
-        cop_msg_add_u64(&m, COP_TAG_UID_BASE, sb->engine->uid_base + sb->row->slot * COP_SLOT_IDS);
-        cop_msg_add_u64(&m, COP_TAG_DEFAULT_UID, (uint64_t)json_integer_value(json_object_get(sb->defaults, "uid")));
-        cop_msg_add_u64(&m, COP_TAG_DEFAULT_GID, (uint64_t)json_integer_value(json_object_get(sb->defaults, "gid")));
-        cop_msg_add_str(&m, COP_TAG_CWD, sb->row->workdir);
-        cop_msg_add_u64(&m, COP_TAG_MEMORY_MAX, limits.memory);
-        cop_msg_add_u64(&m, COP_TAG_CPU_MILLI, limits.cpu_milli);
-        cop_msg_add_u64(&m, COP_TAG_PIDS_MAX, limits.pids);
-        cop_msg_add_u64(&m, COP_TAG_NOFILE, limits.nofile);
         if (flags)
                 cop_msg_add_u64(&m, COP_TAG_FLAGS, flags);
-        int r = add_node_paths(sb, thaw_node, &m, err);
+        int r = add_own(sb, &m, err);
         if (r == 0)
-                r = add_paths(sb, &m, err);
+                r = add_node_paths(sb, thaw_node, &m, err);
+        if (r == 0)
+                r = add_image_path(sb, &m, err);
         if (r == 0)
                 cop_keeper_call(sb->keeper, &m, START_DEADLINE, fn, userdata);
         return r;
 }
 
-int cop_sandbox_start_keeper(struct cop_sandbox *sb, struct cop_error *err)
+int cop_sandbox_send_prepare(struct cop_sandbox *sb, struct cop_error *err)
 {
-        const struct cop_keeper_events events = {cop_sandbox_on_event, cop_sandbox_on_lost, sb};
+        _cleanup_msg_ struct cop_msg m = COP_MSG_NULL;
+
+        cop_msg_init(&m, COP_WIRE_PREPARE, 0);
+        int r = add_own(sb, &m, err);
+        if (r == 0)
+                cop_keeper_call(sb->keeper, &m, START_DEADLINE, NULL, NULL);
+        return r;
+}
+
+int cop_sandbox_spawn_keeper(struct cop_sandbox *sb, int uids_fd, const struct cop_keeper_events *events,
+                             struct cop_error *err)
+{
         char socket_path[4200], log_path[4200];
-        _cleanup_close_ int uids_fd = -EBADF;
-        unsigned slot = sb->row->slot;
 
         int r = cop_path_format(socket_path, sizeof(socket_path), "%s/run/keeper.sock", sb->dir);
         if (r == 0)
                 r = cop_path_format(log_path, sizeof(log_path), "%s/logs/keeper.log", sb->dir);
         if (r < 0)
                 return cop_error_errno(err, r, "%s", sb->dir);
-        r = cop_uids_take(sb->engine, &slot, &uids_fd, err);
+        const struct cop_keeper_start start = {sb->engine->keeper_path, socket_path, log_path, uids_fd};
+        return cop_keeper_start(sb->engine->loop, &start, events, &sb->keeper, err);
+}
+
+int cop_sandbox_start_keeper(struct cop_sandbox *sb, struct cop_error *err)
+{
+        const struct cop_keeper_events events = {cop_sandbox_on_event, cop_sandbox_on_lost, sb};
+        _cleanup_close_ int uids_fd = -EBADF;
+        unsigned slot = sb->row->slot;
+
+        int r = cop_uids_take(sb->engine, &slot, &uids_fd, err);
         if (r == 0 && slot != sb->row->slot)
                 r = cop_store_sandbox_set_slot(sb->engine->store, sb->id, slot, err);
         if (r < 0)
                 return r;
         sb->row->slot = slot;
-        const struct cop_keeper_start start = {sb->engine->keeper_path, socket_path, log_path, uids_fd};
-        return cop_keeper_start(sb->engine->loop, &start, &events, &sb->keeper, err);
+        return cop_sandbox_spawn_keeper(sb, uids_fd, &events, err);
 }
 
 /* -- the operation ------------------------------------------------------------------------------------------------- */
@@ -546,7 +578,7 @@ static int begin(struct cop_engine *e, const struct cop_sandbox_params *p, struc
         if (r == 0 && !p->node && (node = cop_golden_for(e, p, row, &not_golden)))
                 r = set_golden(node, row, err);
         if (r == 0)
-                r = insert_row(e, row, err);
+                r = insert_row(e, p->prepared, row, err);
         if (r < 0) {
                 cop_sandbox_row_free(row);
                 return r;
@@ -565,6 +597,8 @@ static int begin(struct cop_engine *e, const struct cop_sandbox_params *p, struc
         }
         sb->start->begun = begun;
         sb->start->not_golden = not_golden;
+        if (p->prepared && strcmp(p->prepared->id, sb->id) == 0)
+                cop_sandbox_take_prepared(sb, p->prepared);
         *ret = sb;
         return 0;
 }
@@ -577,7 +611,9 @@ void cop_sandbox_create(struct cop_engine *e, const struct cop_sandbox_params *p
 
         if (ret_op)
                 *ret_op = NULL;
-        if (begin(e, p, &sb, &err) < 0) {
+        int r = begin(e, p, &sb, &err);
+        cop_sandbox_unprepare(p->prepared); /* what of it was not taken over */
+        if (r < 0) {
                 cop_answer(to, NULL, &err);
                 return;
         }

@@ -58,6 +58,19 @@ int cop_env_to_json(json_t *object, char **ret, struct cop_error *err);
 int cop_sandbox_check_name(struct cop_engine *e, const char *name, const struct cop_sandbox *but,
                            struct cop_error *err);
 
+/* -- sandbox-prepare.c --------------------------------------------------------------------------------------------- */
+
+/* Makes for a copy of source, which is to have this name (NULL = none), what can be made before there is a node: for
+ * cop_sandbox_params.prepared, else to be unprepared.  NULL when it cannot, or not now. */
+struct cop_sandbox *cop_sandbox_prepare(const struct cop_sandbox *source, const char *name);
+void cop_sandbox_unprepare(struct cop_sandbox *p); /* takes NULL */
+/* Whether a sandbox with this row can go on from it, under its id and slot. */
+bool cop_sandbox_prepared_fits(const struct cop_sandbox *p, const struct cop_sandbox_row *row);
+/* Keeper and folders are sb's, which has the same id; p is empty, and to be unprepared. */
+void cop_sandbox_take_prepared(struct cop_sandbox *sb, struct cop_sandbox *p);
+bool cop_sandbox_is_prepared(struct cop_engine *e, const char *id);
+void cop_engine_prepared_drop(struct cop_engine *e); /* at shutdown, before cop_engine_adopt_drop */
+
 /* -- sandbox-start.c ----------------------------------------------------------------------------------------------- */
 
 /* Stops a start under way; its caller gets err. */
@@ -67,6 +80,10 @@ void cop_sandbox_start_drop(struct cop_sandbox *sb); /* frees what it holds, tel
 /* The parts of a start that waking shares.  Folders: made anew; those that are there already are kept. */
 int cop_sandbox_make_folders(struct cop_sandbox *sb, struct cop_error *err);
 int cop_sandbox_start_keeper(struct cop_sandbox *sb, struct cop_error *err);
+/* The part of start_keeper after its uid range was claimed (uids_fd is borrowed). */
+int cop_sandbox_spawn_keeper(struct cop_sandbox *sb, int uids_fd, const struct cop_keeper_events *events,
+                             struct cop_error *err);
+int cop_sandbox_send_prepare(struct cop_sandbox *sb, struct cop_error *err); /* PREPARE; nobody waits for the reply */
 /* START; thaw_node: id of the node whose memory is thawed instead of starting an init, NULL = none; flags as in wire.h. */
 int cop_sandbox_send_start(struct cop_sandbox *sb, const char *thaw_node, unsigned flags, cop_keeper_reply_fn fn,
                            void *userdata, struct cop_error *err);
@@ -162,6 +179,8 @@ void cop_replay_drop(struct cop_sandbox *sb);
 /* Asks the keeper what runs (LIST), connects kernels and commands to their rows, and makes the sandbox RUNNING. */
 void cop_sandbox_take_over(struct cop_sandbox *sb);
 int cop_engine_adopt(struct cop_engine *e, struct cop_error *err);
+/* Ends what no row knows: its keeper (taken over; NULL = the one that listens in its folder, if any), cgroup, folder. */
+void cop_engine_end_orphan(struct cop_engine *e, const char *id, struct cop_keeper *keeper);
 void cop_engine_adopt_drop(struct cop_engine *e);
 
 /* -- golden.c ------------------------------------------------------------------------------------------------------ */

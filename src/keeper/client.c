@@ -147,6 +147,9 @@ static void on_message(struct cop_link *link, struct cop_msg *m, void *userdata)
         case COP_WIRE_HELLO:
                 handle_hello(k, m);
                 break;
+        case COP_WIRE_PREPARE:
+                cop_keep_prepare(k, m);
+                break;
         case COP_WIRE_START:
                 cop_keep_start(k, m);
                 break;

@@ -52,7 +52,8 @@ struct cop_keep {
         bool end_told; /* a client knows that the sandbox ended */
         char id[64];   /* the sandbox's, = cgroup name */
         char reason[64];
-        struct cop_sandbox *sandbox; /* owned */
+        struct cop_sandbox *sandbox;  /* owned */
+        struct cop_sandbox *prepared; /* owned: for the START to come; state is NEW */
         pid_t init_pid;
         uint32_t uid_base, default_uid, default_gid;
         int logs_fd;                 /* owned; folder of the logs */
@@ -86,6 +87,7 @@ void cop_keep_reply_error(struct cop_keep *k, uint64_t client, uint32_t id, cons
 bool cop_keep_client_ready(const struct cop_keep *k);
 
 /* life.c */
+void cop_keep_prepare(struct cop_keep *k, struct cop_msg *m);
 void cop_keep_start(struct cop_keep *k, struct cop_msg *m);
 void cop_keep_stop(struct cop_keep *k, uint64_t client, uint32_t id, usec_t grace);
 void cop_keep_ready(struct cop_keep *k); /* init said READY */

@@ -5,6 +5,8 @@
  *                          ▼                             ▼
  *                       reply with error, NEW         ENDED: EVENT_ENDED, or kept for HELLO, until STOP
  *
+ * PREPARE leaves the state NEW: what it made waits for START, and goes with a START that fails, with STOP and with us.
+ *
  * One way down for all: init is killed or dies (with it the kernel kills everything in the pid namespace), its end is
  * reported by a pidfd, the cgroup is removed (the last zombies may need a moment: retried every millisecond), commands are
  * marked as killed, the folder of sockets is emptied.  Only then somebody is told.
@@ -215,6 +217,7 @@ void cop_keep_stop(struct cop_keep *k, uint64_t client, uint32_t id, usec_t grac
         cop_keep_node_abort(k, "the sandbox ends");
         k->state = COP_KEEP_STOPPING;
         if (!k->sandbox) {
+                k->prepared = cop_sandbox_free(k->prepared);
                 if (first)
                         finish_stop(k);
                 return;
@@ -228,7 +231,7 @@ void cop_keep_stop(struct cop_keep *k, uint64_t client, uint32_t id, usec_t grac
         on_stop_timer(k->stop_timer, cop_now(CLOCK_MONOTONIC), k);
 }
 
-/* -- START ------------------------------------------------------------------------------------------------------- */
+/* -- PREPARE, START --------------------------------------------------------------------------------------------- */
 
 static void on_start_late(struct cop_source *s, usec_t now, void *userdata)
 {
@@ -297,8 +300,8 @@ static int need_str(const struct cop_msg *m, uint16_t tag, const char *name, boo
         if (r == -ENOENT && optional)
                 return 0;
         if (r == -ENOMEM)
-                return cop_error_errno(err, ENOMEM, "START");
-        return r < 0 ? cop_error_set(err, EINVAL, COP_ERR_bad_request, "START needs a valid %s", name) : 0;
+                return cop_error_errno(err, ENOMEM, "%s", name);
+        return r < 0 ? cop_error_set(err, EINVAL, COP_ERR_bad_request, "a start needs a valid %s", name) : 0;
 }
 
 static int parse_strings(const struct cop_msg *m, struct start_strings *s, struct cop_error *err)
@@ -306,7 +309,7 @@ static int parse_strings(const struct cop_msg *m, struct start_strings *s, struc
         int r = cop_msg_get_strv(m, COP_TAG_LOWER, &s->lower, &s->lower_count);
 
         if (r < 0)
-                return cop_error_set(err, EINVAL, COP_ERR_bad_request, "START needs valid LOWER fields");
+                return cop_error_set(err, EINVAL, COP_ERR_bad_request, "a start needs valid LOWER fields");
         r = need_str(m, COP_TAG_UPPER, "UPPER", false, &s->upper, err);
         if (r == 0)
                 r = need_str(m, COP_TAG_LOGS, "LOGS", false, &s->logs, err);
@@ -338,27 +341,27 @@ static int attach(struct cop_keep *k, struct cop_error *err)
         return r;
 }
 
-static int start(struct cop_keep *k, const struct cop_msg *m, struct start_strings *s, struct cop_error *err)
+/* s and init_path own what the spec borrows. */
+static int read_spec(struct cop_keep *k, const struct cop_msg *m, struct start_strings *s,
+                     char init_path[static PATH_MAX], struct cop_sandbox_spec *ret, struct cop_error *err)
 {
-        char init_path[PATH_MAX];
         int r = parse_strings(m, s, err);
 
         if (r < 0 || (r = find_init(init_path, err)) < 0)
                 return r;
-        k->uid_base = (uint32_t)cop_msg_u64_or(m, COP_TAG_UID_BASE, 0);
+        uint32_t uid_base = (uint32_t)cop_msg_u64_or(m, COP_TAG_UID_BASE, 0);
+        if (k->prepared && (uid_base != k->uid_base || strcmp(s->cgroup, k->id) != 0))
+                return cop_error_set(err, EINVAL, COP_ERR_bad_request, "START of %s, and %s was prepared", s->cgroup,
+                                     k->id);
+        k->uid_base = uid_base;
         k->default_uid = (uint32_t)cop_msg_u64_or(m, COP_TAG_DEFAULT_UID, 1000);
         k->default_gid = (uint32_t)cop_msg_u64_or(m, COP_TAG_DEFAULT_GID, 1000);
-        cop_close(k->logs_fd);
-        k->logs_fd = open(s->logs, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        if (k->logs_fd < 0)
-                return cop_error_errno(err, errno, "opening the folder of logs %s", s->logs);
-        free(k->ipc_path);
-        k->ipc_path = TAKE_PTR(s->ipc);
-        const struct cop_sandbox_spec spec = {
+        snprintf(k->id, sizeof(k->id), "%.63s", s->cgroup);
+        *ret = (struct cop_sandbox_spec){
                 .lower = (const char *const *)s->lower,
                 .lower_count = s->lower_count,
                 .upper = s->upper,
-                .ipc = k->ipc_path,
+                .ipc = s->ipc,
                 .hostname = s->hostname,
                 .cgroup = s->cgroup,
                 .uid_base = k->uid_base,
@@ -372,10 +375,33 @@ static int start(struct cop_keep *k, const struct cop_msg *m, struct start_strin
                 .init_path = init_path,
                 .hold = s->thaw != NULL,
         };
+        return 0;
+}
+
+static int set_folders(struct cop_keep *k, const struct start_strings *s, struct cop_error *err)
+{
+        cop_close(k->logs_fd);
+        k->logs_fd = open(s->logs, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (k->logs_fd < 0)
+                return cop_error_errno(err, errno, "opening the folder of logs %s", s->logs);
+        free(k->ipc_path);
+        k->ipc_path = s->ipc ? strdup(s->ipc) : NULL;
         free(k->upper_path);
         k->upper_path = strdup(s->upper);
-        if (!k->upper_path)
-                return cop_error_errno(err, ENOMEM, "START");
+        return k->upper_path && (k->ipc_path || !s->ipc) ? 0 : cop_error_errno(err, ENOMEM, "START");
+}
+
+static int start(struct cop_keep *k, const struct cop_msg *m, struct start_strings *s, struct cop_error *err)
+{
+        char init_path[PATH_MAX];
+        struct cop_sandbox_spec spec;
+        int r = read_spec(k, m, s, init_path, &spec, err);
+
+        if (r == 0)
+                r = set_folders(k, s, err);
+        if (r < 0)
+                return r;
+        k->sandbox = TAKE_PTR(k->prepared);
         if (s->thaw)
                 r = cop_keep_thaw(k, &spec, s->thaw, cop_msg_u64_or(m, COP_TAG_FLAGS, 0) & COP_THAW_FORK, err);
         else
@@ -383,11 +409,36 @@ static int start(struct cop_keep *k, const struct cop_msg *m, struct start_strin
         if (r < 0)
                 return r;
         k->init_pid = cop_sandbox_pid(k->sandbox);
-        snprintf(k->id, sizeof(k->id), "%.63s", s->cgroup);
         r = attach(k, err);
         if (r < 0)
                 cop_keep_thaw_undo(k);
         return r;
+}
+
+void cop_keep_prepare(struct cop_keep *k, struct cop_msg *m)
+{
+        struct cop_error err = COP_ERROR_NULL;
+        struct start_strings strings = {0};
+        struct cop_sandbox_spec spec;
+        char init_path[PATH_MAX];
+        usec_t began = cop_now(CLOCK_MONOTONIC);
+        struct cop_msg reply;
+        int r;
+
+        if (k->state != COP_KEEP_NEW || k->prepared)
+                r = cop_error_set(&err, EINVAL, COP_ERR_invalid_state, "this keeper has had its PREPARE or START");
+        else
+                r = read_spec(k, m, &strings, init_path, &spec, &err);
+        if (r == 0)
+                r = cop_sandbox_prepare(&spec, &k->prepared, &err);
+        start_strings_done(&strings);
+        if (r < 0) {
+                cop_keep_reply_error(k, k->client_number, m->id, &err);
+                return;
+        }
+        cop_msg_init(&reply, COP_WIRE_REPLY, 0);
+        cop_msg_add_u64(&reply, COP_TAG_DURATION, cop_now(CLOCK_MONOTONIC) - began);
+        cop_keep_reply(k, k->client_number, m->id, &reply);
 }
 
 void cop_keep_start(struct cop_keep *k, struct cop_msg *m)
@@ -395,15 +446,18 @@ void cop_keep_start(struct cop_keep *k, struct cop_msg *m)
         struct cop_error err = COP_ERROR_NULL;
         struct start_strings strings = {0};
         usec_t began = cop_now(CLOCK_MONOTONIC);
+        bool fresh = k->state == COP_KEEP_NEW;
         int r;
 
-        if (k->state != COP_KEEP_NEW)
+        if (!fresh)
                 r = cop_error_set(&err, EINVAL, COP_ERR_invalid_state, "this keeper has had its START");
         else
                 r = start(k, m, &strings, &err);
         bool thawed = strings.thaw != NULL;
         start_strings_done(&strings);
         if (r < 0) {
+                if (fresh)
+                        k->prepared = cop_sandbox_free(k->prepared);
                 if (thawed)
                         empty_ipc(k); /* what follows may be a cold start */
                 cop_keep_reply_error(k, k->client_number, m->id, &err);

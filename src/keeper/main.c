@@ -6,11 +6,11 @@
  * One client at a time speaks sandbox/wire.h; a new connection replaces the old one.  A client that goes away changes
  * nothing: the sandbox, its commands and their logs go on, and the next daemon finds all in HELLO and LIST.
  *
- *      client.c    connections, dispatch, replies          life.c      START, STOP, the end of init, clearing up
+ *      client.c    connections, dispatch, replies          life.c      PREPARE, START, STOP, the end of init, clearing up
  *      calls.c     requests to init and its messages       command.c   EXEC, SIGNAL, LIST, FORGET, events, time limits
  *      link.c      one connection with a bounded queue     output.c    pipes into logs         logfile.c  the log format
  *
- * One thread, one event loop.  The only thing that blocks is START (milliseconds).  Every list has a limit; memory does not
+ * One thread, one event loop.  The only things that block are PREPARE and START (milliseconds).  Every list has a limit; memory does not
  * depend on what the sandbox does.  A request that init answers keeps the client's id in a table (calls.c); nothing that
  * init says is believed beyond that.
  *
@@ -120,6 +120,7 @@ static void teardown(struct cop_keep *k)
         cop_keep_commands_free(k);
         cop_link_free(k->init);
         cop_sandbox_free(k->sandbox);
+        cop_sandbox_free(k->prepared);
         cop_keep_memory_done(k);
         cop_link_free(k->client);
         cop_loop_free(k->loop);

@@ -48,10 +48,9 @@ static int become_root(struct cop_error *err)
         return 0;
 }
 
+/* All that needs no layers. */
 static int prepare(const struct cop_inside *in, struct cop_error *err)
 {
-        const struct cop_mount_sources sources = {
-                .ipc_fd = in->ipc_fd, .cpu_fd = in->cpu_fd, .shm_max = in->shm_max, .hostname = in->hostname};
         int r = become_root(err);
 
         if (r == 0 && sethostname(in->hostname, strlen(in->hostname)) < 0)
@@ -60,10 +59,23 @@ static int prepare(const struct cop_inside *in, struct cop_error *err)
                 r = cop_net_loopback_up(err);
         if (r == 0 && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
                 r = cop_error_errno(err, errno, "making the mount tree private");
+        return r;
+}
+
+static int mount_all(const struct cop_inside *in, int sync_fd, struct cop_error *err)
+{
+        const struct cop_mount_sources sources = {
+                .ipc_fd = in->ipc_fd, .cpu_fd = in->cpu_fd, .shm_max = in->shm_max, .hostname = in->hostname};
+        struct cop_layers layers = COP_LAYERS_NULL;
+
+        int r = cop_layers_receive(sync_fd, &layers, err);
+        if (r == -EPIPE)
+                _exit(1); /* the parent is gone, or has given it up */
         if (r == 0)
-                r = cop_layers_mount(in->layers, err);
+                r = cop_layers_mount(&layers, err);
         if (r == 0)
                 r = cop_mounts_setup(&sources, err);
+        cop_layers_done(&layers);
         return r;
 }
 
@@ -122,6 +134,8 @@ _Noreturn void cop_inside_run(const struct cop_inside *in)
         if (await(sync_fd, COP_SYNC_MAPPED) < 0)
                 _exit(1);
         int r = prepare(in, &err);
+        if (r == 0)
+                r = mount_all(in, sync_fd, &err);
         if (r == 0) {
                 const char done = COP_SYNC_MOUNTED;
                 if (send(sync_fd, &done, 1, MSG_NOSIGNAL) != 1 || await(sync_fd, COP_SYNC_EXECUTE) < 0)

@@ -8,7 +8,6 @@
 #include "sandbox/layers.h"
 
 struct cop_inside {
-        const struct cop_layers *layers;
         int ipc_fd, cpu_fd; /* detached mounts; negative: none */
         int init_fd;        /* the program */
         int control_fd;     /* becomes COP_INIT_CONTROL_FD */
@@ -20,7 +19,7 @@ struct cop_inside {
 };
 
 /* One byte each; a failure of the child is a struct cop_error instead. */
-#define COP_SYNC_MAPPED 'm'  /* parent: the ids are mapped, mount */
+#define COP_SYNC_MAPPED 'm'  /* parent: the ids are mapped; the layers follow (cop_layers_send), perhaps much later */
 #define COP_SYNC_MOUNTED 'd' /* child: done */
 #define COP_SYNC_EXECUTE 'x' /* parent: you are in the cgroup, go */
 

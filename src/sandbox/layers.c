@@ -2,8 +2,10 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
 #include "base/buf.h"
@@ -133,6 +135,92 @@ void cop_layers_done(struct cop_layers *layers)
         cop_close(layers->upper_fd);
         *layers = COP_LAYERS_NULL;
 }
+
+/* -- handing them over ------------------------------------------------------------------------------------------------------- */
+
+/* One byte and descriptors: lower layers, topmost first, in as many messages as it takes (SCM_RIGHTS carries 253), then the upper one. */
+#define SEND_LOWER 'l'
+#define SEND_UPPER 'u'
+#define SEND_MOST 200u
+
+static int send_fds(int socket_fd, char byte, const int *fds, size_t n, struct cop_error *err)
+{
+        _Alignas(struct cmsghdr) char control[CMSG_SPACE(SEND_MOST * sizeof(int))] = {0};
+        struct iovec iov = {.iov_base = &byte, .iov_len = 1};
+        struct msghdr m = {.msg_iov = &iov,
+                           .msg_iovlen = 1,
+                           .msg_control = control,
+                           .msg_controllen = CMSG_SPACE(n * sizeof(int))};
+        struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+
+        c->cmsg_level = SOL_SOCKET;
+        c->cmsg_type = SCM_RIGHTS;
+        c->cmsg_len = CMSG_LEN(n * sizeof(int));
+        memcpy(CMSG_DATA(c), fds, n * sizeof(int));
+        return sendmsg(socket_fd, &m, MSG_NOSIGNAL) == 1
+                       ? 0
+                       : cop_error_errno(err, errno, "handing the layers to the first process of the sandbox");
+}
+
+int cop_layers_send(const struct cop_layers *layers, int socket_fd, struct cop_error *err)
+{
+        int r = 0;
+
+        for (size_t i = 0; i < layers->lower_count && r == 0; i += SEND_MOST)
+                r = send_fds(socket_fd, SEND_LOWER, layers->lower_fds + i, MIN_OF(layers->lower_count - i, SEND_MOST),
+                             err);
+        return r < 0 ? r : send_fds(socket_fd, SEND_UPPER, &layers->upper_fd, 1, err);
+}
+
+/* The number of descriptors, all owned by the caller. */
+static int receive_fds(int socket_fd, char *ret_byte, int fds[static SEND_MOST], struct cop_error *err)
+{
+        _Alignas(struct cmsghdr) char control[CMSG_SPACE(SEND_MOST * sizeof(int))];
+        struct iovec iov = {.iov_base = ret_byte, .iov_len = 1};
+        struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
+        ssize_t got;
+
+        do
+                got = recvmsg(socket_fd, &m, MSG_CMSG_CLOEXEC);
+        while (got < 0 && errno == EINTR);
+        if (got <= 0)
+                return cop_error_errno(err, got < 0 ? errno : EPIPE, "waiting for the layers");
+        struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+        if (!c || c->cmsg_type != SCM_RIGHTS || m.msg_flags & MSG_CTRUNC) /* it ends, and with it what has come */
+                return cop_error_errno(err, EMFILE, "taking over the layers");
+        size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        memcpy(fds, CMSG_DATA(c), n * sizeof(int));
+        return (int)n;
+}
+
+int cop_layers_receive(int socket_fd, struct cop_layers *ret, struct cop_error *err)
+{
+        struct cop_layers layers = COP_LAYERS_NULL;
+        int fds[SEND_MOST], n;
+        char byte = 0;
+
+        while ((n = receive_fds(socket_fd, &byte, fds, err)) > 0 && byte == SEND_LOWER) {
+                int *more = realloc(layers.lower_fds, (layers.lower_count + (size_t)n) * sizeof(int));
+                if (!more) {
+                        for (int i = 0; i < n; i++)
+                                cop_close(fds[i]);
+                        n = cop_error_errno(err, ENOMEM, "layers");
+                        break;
+                }
+                layers.lower_fds = more;
+                memcpy(more + layers.lower_count, fds, (size_t)n * sizeof(int));
+                layers.lower_count += (size_t)n;
+        }
+        if (n < 0) {
+                cop_layers_done(&layers);
+                return n;
+        }
+        layers.upper_fd = fds[0];
+        *ret = layers;
+        return 0;
+}
+
+/* -- mounting ---------------------------------------------------------------------------------------------------------------- */
 
 /* A tmpfs on top of "/" that is reached through its descriptor alone; it becomes the current directory. */
 static int mount_stage(struct cop_error *err)

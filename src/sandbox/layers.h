@@ -28,11 +28,16 @@ int cop_mount_clone(const char *path, uint64_t flags, struct cop_error *err);
 int cop_mount_idmap(int mnt_fd, int userns_fd, const char *what, struct cop_error *err);
 
 /* Clones all layers, ids not yet mapped; `upper` must exist and gets upper/ and work/ (0755, owner 0) when they are
- * missing.  A process forked now shares the mounts through its copies of the descriptors. */
+ * missing. */
 int cop_layers_open(const char *const *lower, size_t lower_count, const char *upper, struct cop_layers *ret,
                     struct cop_error *err);
 int cop_layers_idmap(const struct cop_layers *layers, int userns_fd, struct cop_error *err);
 void cop_layers_done(struct cop_layers *layers);
+
+/* To a process that was forked before they were opened, over a connected SOCK_SEQPACKET.  receive: -EPIPE when nobody is left who could
+ * send them. */
+int cop_layers_send(const struct cop_layers *layers, int socket_fd, struct cop_error *err);
+int cop_layers_receive(int socket_fd, struct cop_layers *ret, struct cop_error *err);
 
 /* Root inside can put a setuid-root program into what it writes, and on disk it belongs to user 0: start_failed unless a
  * folder above `path` (or path, with `itself`) keeps users of the host from searching it. */

@@ -2,19 +2,19 @@
  *
  *      parent (keeper)                               child (pid 1 of the sandbox)
  *      make the cgroup, set limits
- *      clone the layers as detached mounts
  *      clone3 into all new namespaces ─────────────► wait
  *      write uid_map and gid_map
- *      map the ids of the layers with the
- *        child's user namespace
- *      MAPPED ─────────────────────────────────────► become root, hostname, loopback, overlay, mounts, pivot
- *      (cgroup v1) move the child in                    …at the same time…
+ *      MAPPED ─────────────────────────────────────► become root, hostname, loopback
+ *      (cgroup v1) move the child in                 wait
+ *      ─ ─ as far as this it is only prepared ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─
+ *      clone the layers as detached mounts and map
+ *        their ids with the child's user namespace
+ *      the layers ─────────────────────────────────► overlay, mounts, pivot
  *                  ◄───────────────────────────────── MOUNTED
  *      EXECUTE ────────────────────────────────────► cgroup namespace, descriptors, limits, capabilities, seccomp, execve
  *      end of file on the sync socket: it runs
  *
- * The layers' descriptors are opened before clone3, so the child has copies of them that name the same mounts; mapping
- * their ids in the parent is seen by the child, and nothing has to be passed.
+ * The layers come last because of what is made from a node that is still being written: all the rest is ready by then.
  *
  * Init's program is executed from a read-only clone of its mount, because root inside can open /proc/1/exe: what it finds
  * there cannot be written, and has no path of the host.
@@ -52,26 +52,23 @@ struct cop_sandbox {
         int pidfd;      /* owned */
         int control_fd; /* owned */
         int root_fd;    /* owned; the root folder inside, O_PATH: see release_root */
-        int hold_fd;    /* owned; sync socket of a first process that waits: closing it ends that process */
+        int sync_fd;    /* owned; to a first process that does not execute init yet: closing it ends that process */
         uint64_t control_dev, control_ino; /* of init's end of the control socket */
         struct cop_cgroup cgroup;
 };
 
-/* What exists only while starting. */
+/* What the child is to have, and the parent only until it is cloned. */
 struct start {
         const struct cop_sandbox_spec *spec;
-        struct cop_layers layers;
         int ipc_fd, cpu_fd, init_fd;
-        int sync_fd, child_sync_fd, child_control_fd;
+        int child_sync_fd, child_control_fd;
 };
 
 static void start_done(struct start *s)
 {
-        cop_layers_done(&s->layers);
         cop_close(s->ipc_fd);
         cop_close(s->cpu_fd);
         cop_close(s->init_fd);
-        cop_close(s->sync_fd);
         cop_close(s->child_sync_fd);
         cop_close(s->child_control_fd);
 }
@@ -82,8 +79,8 @@ static int check_spec(const struct cop_sandbox_spec *spec, struct cop_error *err
                 return cop_error_set(err, EINVAL, COP_ERR_bad_request,
                                      "uid_base %u: must be at least %u and leave room for %u ids", spec->uid_base,
                                      COP_SANDBOX_IDS, COP_SANDBOX_IDS);
-        if (!spec->upper || !spec->cgroup || !spec->init_path)
-                return cop_error_set(err, EINVAL, COP_ERR_bad_request, "upper, cgroup and init_path are needed");
+        if (!spec->cgroup || !spec->init_path)
+                return cop_error_set(err, EINVAL, COP_ERR_bad_request, "cgroup and init_path are needed");
         if (spec->default_uid >= COP_SANDBOX_IDS || spec->default_gid >= COP_SANDBOX_IDS)
                 return cop_error_set(err, EINVAL, COP_ERR_bad_request, "default user %u:%u is over %u",
                                      spec->default_uid, spec->default_gid, COP_SANDBOX_IDS - 1);
@@ -109,12 +106,8 @@ static int socket_pair(int flags, int *ret_a, int *ret_b, struct cop_error *err)
 static int open_sources(struct start *s, struct cop_error *err)
 {
         const struct cop_sandbox_spec *spec = s->spec;
-        int r = cop_layers_open(spec->lower, spec->lower_count, spec->upper, &s->layers, err);
+        int r = spec->ipc ? cop_check_private(spec->ipc, false, err) : 0;
 
-        if (r == 0)
-                r = cop_check_private(spec->upper, true, err);
-        if (r == 0 && spec->ipc)
-                r = cop_check_private(spec->ipc, false, err);
         if (r == 0 && (s->init_fd = cop_mount_clone(spec->init_path, MOUNT_ATTR_RDONLY, err)) < 0)
                 r = s->init_fd;
         if (r == 0 && spec->ipc &&
@@ -133,8 +126,7 @@ static int clone_child(struct cop_sandbox *sb, struct start *s, struct cop_error
         if (pid < 0)
                 return pid;
         if (pid == 0) {
-                const struct cop_inside in = {.layers = &s->layers,
-                                              .ipc_fd = s->ipc_fd,
+                const struct cop_inside in = {.ipc_fd = s->ipc_fd,
                                               .cpu_fd = s->cpu_fd,
                                               .init_fd = s->init_fd,
                                               .control_fd = s->child_control_fd,
@@ -145,7 +137,7 @@ static int clone_child(struct cop_sandbox *sb, struct start *s, struct cop_error
                                               .default_uid = s->spec->default_uid,
                                               .default_gid = s->spec->default_gid,
                                               .workdir = s->spec->workdir};
-                cop_close(s->sync_fd); /* else the child would never see the parent's end of file */
+                cop_close(sb->sync_fd); /* else the child would never see the parent's end of file */
                 cop_inside_run(&in);
         }
         sb->pid = pid;
@@ -158,23 +150,20 @@ static int map_ids(struct cop_sandbox *sb, struct start *s, struct cop_error *er
 
         if (userns_fd < 0)
                 return userns_fd;
-        int r = cop_layers_idmap(&s->layers, userns_fd, err);
-        if (r == 0 && s->ipc_fd >= 0)
-                r = cop_mount_idmap(s->ipc_fd, userns_fd, s->spec->ipc, err);
-        return r;
+        return s->ipc_fd >= 0 ? cop_mount_idmap(s->ipc_fd, userns_fd, s->spec->ipc, err) : 0;
 }
 
-static int tell(struct start *s, char byte, struct cop_error *err)
+static int tell(struct cop_sandbox *sb, char byte, struct cop_error *err)
 {
-        if (send(s->sync_fd, &byte, 1, MSG_NOSIGNAL) != 1)
+        if (send(sb->sync_fd, &byte, 1, MSG_NOSIGNAL) != 1)
                 return cop_error_errno(err, errno, "the first process of the sandbox is gone");
         return 0;
 }
 
 /* Waits for one byte, or for the end of file when wanted is 0. */
-static int hear(struct start *s, char wanted, struct cop_error *err)
+static int hear(struct cop_sandbox *sb, char wanted, struct cop_error *err)
 {
-        struct pollfd p = {.fd = s->sync_fd, .events = POLLIN};
+        struct pollfd p = {.fd = sb->sync_fd, .events = POLLIN};
         struct cop_error report = COP_ERROR_NULL;
         usec_t deadline = cop_now(CLOCK_MONOTONIC) + START_TIMEOUT_MSEC * USEC_PER_MSEC;
         int r;
@@ -186,7 +175,10 @@ static int hear(struct start *s, char wanted, struct cop_error *err)
         if (r <= 0)
                 return cop_error_set(err, ETIMEDOUT, COP_ERR_start_failed,
                                      "setting up the sandbox took longer than %d s", START_TIMEOUT_MSEC / 1000);
-        ssize_t n = recv(s->sync_fd, &report, sizeof(report), 0);
+        ssize_t n = recv(sb->sync_fd, &report, sizeof(report), 0);
+        if (n < 0 &&
+            errno == ECONNRESET) /* it died with layers unread: the kernel tells that first, and then what it said */
+                n = recv(sb->sync_fd, &report, sizeof(report), 0);
         if (n == sizeof(report)) { /* still our own code that wrote it: nothing foreign has run in the child */
                 report.message[sizeof(report.message) - 1] = '\0';
                 return cop_error_set(err, report.errnum,
@@ -197,36 +189,6 @@ static int hear(struct start *s, char wanted, struct cop_error *err)
                 return 0;
         return cop_error_set(err, EPIPE, COP_ERR_start_failed,
                              "the first process of the sandbox died while it was set up");
-}
-
-static int run_start(struct cop_sandbox *sb, struct start *s, struct cop_error *err)
-{
-        bool born_inside = sb->cgroup.fd[COP_CG_UNIFIED] >= 0;
-        int r = clone_child(sb, s, err);
-
-        if (r < 0)
-                return r;
-        s->child_sync_fd = cop_close(s->child_sync_fd); /* so that its death shows as end of file */
-        s->child_control_fd = cop_close(s->child_control_fd);
-        if ((r = map_ids(sb, s, err)) < 0 || (r = tell(s, COP_SYNC_MAPPED, err)) < 0)
-                return r;
-        r = cop_cgroup_add(&sb->cgroup, sb->pid, born_inside, err);
-        if (r < 0)
-                return r;
-        if ((r = hear(s, COP_SYNC_MOUNTED, err)) < 0)
-                return r;
-        char path[64];
-        snprintf(path, sizeof(path), "/proc/%d/root", (int)sb->pid);
-        sb->root_fd =
-                open(path, O_PATH | O_DIRECTORY | O_CLOEXEC); /* while the child waits and cannot be dead already */
-        if (sb->root_fd < 0)
-                return cop_error_errno(err, errno, "opening the sandbox's root");
-        if (s->spec->hold) {
-                sb->hold_fd = TAKE_FD(s->sync_fd);
-                return 0;
-        }
-        r = tell(s, COP_SYNC_EXECUTE, err);
-        return r < 0 ? r : hear(s, 0, err);
 }
 
 static int make_cgroup(struct cop_sandbox *sb, const struct cop_sandbox_spec *spec, struct cop_error *err)
@@ -251,14 +213,26 @@ static void note_control(struct cop_sandbox *sb, int fd)
         sb->control_ino = st.st_ino;
 }
 
-int cop_sandbox_start(const struct cop_sandbox_spec *spec, struct cop_sandbox **ret, struct cop_error *err)
+static int run_prepare(struct cop_sandbox *sb, struct start *s, struct cop_error *err)
+{
+        bool born_inside = sb->cgroup.fd[COP_CG_UNIFIED] >= 0;
+        int r = clone_child(sb, s, err);
+
+        if (r < 0)
+                return r;
+        s->child_sync_fd = cop_close(s->child_sync_fd); /* so that its death shows as end of file */
+        s->child_control_fd = cop_close(s->child_control_fd);
+        if ((r = map_ids(sb, s, err)) < 0 || (r = tell(sb, COP_SYNC_MAPPED, err)) < 0)
+                return r;
+        return cop_cgroup_add(&sb->cgroup, sb->pid, born_inside, err);
+}
+
+int cop_sandbox_prepare(const struct cop_sandbox_spec *spec, struct cop_sandbox **ret, struct cop_error *err)
 {
         struct start s = {.spec = spec,
-                          .layers = COP_LAYERS_NULL,
                           .ipc_fd = -EBADF,
                           .cpu_fd = -EBADF,
                           .init_fd = -EBADF,
-                          .sync_fd = -EBADF,
                           .child_sync_fd = -EBADF,
                           .child_control_fd = -EBADF};
         struct cop_sandbox *sb = calloc(1, sizeof(*sb));
@@ -267,13 +241,13 @@ int cop_sandbox_start(const struct cop_sandbox_spec *spec, struct cop_sandbox **
         if (!sb)
                 return cop_error_errno(err, ENOMEM, "sandbox");
         *sb = (struct cop_sandbox){
-                .pidfd = -EBADF, .control_fd = -EBADF, .root_fd = -EBADF, .hold_fd = -EBADF, .cgroup = COP_CGROUP_NULL};
+                .pidfd = -EBADF, .control_fd = -EBADF, .root_fd = -EBADF, .sync_fd = -EBADF, .cgroup = COP_CGROUP_NULL};
         if (r == 0)
                 r = make_cgroup(sb, spec, err);
         if (r == 0)
                 r = open_sources(&s, err);
         if (r == 0)
-                r = socket_pair(0, &s.sync_fd, &s.child_sync_fd, err);
+                r = socket_pair(0, &sb->sync_fd, &s.child_sync_fd, err);
         if (r == 0)
                 r = socket_pair(0, &sb->control_fd, &s.child_control_fd, err);
         if (r == 0 && cop_set_nonblock(sb->control_fd, 1) < 0)
@@ -281,7 +255,7 @@ int cop_sandbox_start(const struct cop_sandbox_spec *spec, struct cop_sandbox **
         if (r == 0)
                 note_control(sb, s.child_control_fd);
         if (r == 0)
-                r = run_start(sb, &s, err);
+                r = run_prepare(sb, &s, err);
         start_done(&s);
         if (r < 0) {
                 cop_sandbox_free(sb);
@@ -289,6 +263,69 @@ int cop_sandbox_start(const struct cop_sandbox_spec *spec, struct cop_sandbox **
         }
         *ret = sb;
         return 0;
+}
+
+static int open_namespace(pid_t pid, const char *name, int *ret, struct cop_error *err)
+{
+        char path[64];
+
+        snprintf(path, sizeof(path), "/proc/%d/ns/%s", (int)pid, name);
+        *ret = open(path, O_RDONLY | O_CLOEXEC);
+        return *ret < 0 ? cop_error_errno(err, errno, "opening the %s namespace of the sandbox", name) : 0;
+}
+
+static int give_layers(struct cop_sandbox *sb, const struct cop_sandbox_spec *spec, struct cop_error *err)
+{
+        _cleanup_close_ int userns_fd = -EBADF;
+        struct cop_layers layers = COP_LAYERS_NULL;
+
+        if (!spec->upper)
+                return cop_error_set(err, EINVAL, COP_ERR_bad_request, "upper is needed");
+        int r = cop_layers_open(spec->lower, spec->lower_count, spec->upper, &layers, err);
+        if (r == 0)
+                r = cop_check_private(spec->upper, true, err);
+        if (r == 0)
+                r = open_namespace(sb->pid, "user", &userns_fd, err);
+        if (r == 0)
+                r = cop_layers_idmap(&layers, userns_fd, err);
+        if (r == 0)
+                r = cop_layers_send(&layers, sb->sync_fd, err);
+        cop_layers_done(&layers);
+        return r;
+}
+
+static int run_start(struct cop_sandbox *sb, const struct cop_sandbox_spec *spec, struct cop_error *err)
+{
+        int r = give_layers(sb, spec, err);
+
+        if (r < 0 && r != -EPIPE && r != -ECONNRESET) /* else it is dead, and has perhaps said why */
+                return r;
+        if ((r = hear(sb, COP_SYNC_MOUNTED, err)) < 0)
+                return r;
+        char path[64];
+        snprintf(path, sizeof(path), "/proc/%d/root", (int)sb->pid);
+        sb->root_fd =
+                open(path, O_PATH | O_DIRECTORY | O_CLOEXEC); /* while the child waits and cannot be dead already */
+        if (sb->root_fd < 0)
+                return cop_error_errno(err, errno, "opening the sandbox's root");
+        if (spec->hold)
+                return 0;
+        if ((r = tell(sb, COP_SYNC_EXECUTE, err)) < 0 || (r = hear(sb, 0, err)) < 0)
+                return r;
+        sb->sync_fd = cop_close(sb->sync_fd);
+        return 0;
+}
+
+int cop_sandbox_start(const struct cop_sandbox_spec *spec, struct cop_sandbox **sb, struct cop_error *err)
+{
+        int r = *sb ? 0 : cop_sandbox_prepare(spec, sb, err);
+
+        if (r < 0)
+                return r;
+        r = run_start(*sb, spec, err);
+        if (r < 0)
+                *sb = cop_sandbox_free(*sb);
+        return r;
 }
 
 pid_t cop_sandbox_pid(const struct cop_sandbox *sb)
@@ -299,15 +336,6 @@ pid_t cop_sandbox_pid(const struct cop_sandbox *sb)
 int cop_sandbox_control_fd(const struct cop_sandbox *sb)
 {
         return sb->control_fd;
-}
-
-static int open_namespace(pid_t pid, const char *name, int *ret, struct cop_error *err)
-{
-        char path[64];
-
-        snprintf(path, sizeof(path), "/proc/%d/ns/%s", (int)pid, name);
-        *ret = open(path, O_RDONLY | O_CLOEXEC);
-        return *ret < 0 ? cop_error_errno(err, errno, "opening the %s namespace of the sandbox", name) : 0;
 }
 
 int cop_sandbox_namespaces(const struct cop_sandbox *sb, struct cop_sandbox_namespaces *ret, struct cop_error *err)
@@ -330,7 +358,7 @@ void cop_sandbox_set_init(struct cop_sandbox *sb, pid_t pid, int pidfd, int cont
 {
         pid_t holder = sb->pid;
 
-        sb->hold_fd = cop_close(sb->hold_fd);
+        sb->sync_fd = cop_close(sb->sync_fd);
         cop_sandbox_kill(sb);
         while (waitpid(holder, NULL, 0) < 0 && errno == EINTR)
                 ;
@@ -414,7 +442,7 @@ struct cop_sandbox *cop_sandbox_free(struct cop_sandbox *sb)
         release_root(sb);
         cop_cgroup_done(&sb->cgroup);
         cop_close(sb->root_fd);
-        cop_close(sb->hold_fd);
+        cop_close(sb->sync_fd);
         cop_close(sb->control_fd);
         cop_close(sb->pidfd);
         free(sb);

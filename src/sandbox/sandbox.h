@@ -32,9 +32,13 @@ struct cop_sandbox_spec {
 
 struct cop_sandbox;
 
-/* Makes everything and executes init; returns when init's program runs, before it said READY.  Blocks for some
- * milliseconds, at most 10 s.  On failure nothing is left.  Errors: start_failed, unsupported, bad_request, disk_full… */
-int cop_sandbox_start(const struct cop_sandbox_spec *spec, struct cop_sandbox **ret, struct cop_error *err);
+/* The first part of a start, for when the layers come later: cgroup, namespaces, id maps and a first process that waits.  Looks at neither
+ * lower, upper nor hold.  Blocks for some milliseconds.  On failure nothing is left. */
+int cop_sandbox_prepare(const struct cop_sandbox_spec *spec, struct cop_sandbox **ret, struct cop_error *err);
+/* Makes everything and executes init; returns when init's program runs, before it said READY.  *sb is what was prepared of this same
+ * spec, NULL = nothing was.  Blocks for some milliseconds, at most 10 s.  On failure nothing is left, and *sb is NULL.  Errors:
+ * start_failed, unsupported, bad_request, disk_full… */
+int cop_sandbox_start(const struct cop_sandbox_spec *spec, struct cop_sandbox **sb, struct cop_error *err);
 
 pid_t cop_sandbox_pid(const struct cop_sandbox *sb);           /* host pid of init; to be reaped by the caller */
 int cop_sandbox_control_fd(const struct cop_sandbox *sb);      /* borrowed; SOCK_SEQPACKET to init, non-blocking */

@@ -57,6 +57,11 @@ enum cop_wire_type {
         /* -- init -> keeper, events -------------------------------------------------------------------------------- */
         COP_WIRE_CHILD, /* PID, STATUS: a spawned process ended (orphans are reaped silently) */
         COP_WIRE_READY, /* once, before anything else: VERSION */
+
+        /* -- coppiced -> keeper, added later: the numbers above are known to inits that sleep in nodes -------------------------- */
+        COP_WIRE_PREPARE, /* as START without LOWER, THAW and FLAGS: cgroup, namespaces, id maps, for a sandbox of which the layers come
+                             later.  A START with the same fields goes on from there, or from the beginning when this failed; what both say
+                             counts as said here.  STOP, an end of this keeper, or a START that fails takes it away.  reply: DURATION (µs) */
 };
 
 /* STATUS: (exit code << 8) for a normal end, signal number for a death by signal; as wait(2) without the core bit. */
@@ -211,7 +216,7 @@ struct cop_wire_entry {
  *                      there.  Without it a node is good until the machine stops: after a boot the daemon must drop it
  *
  * START with THAW: lower layers, upper, ipc and logs are those of the new sandbox (NODE/layer is among LOWER; the daemon has
- * copied nothing); the keeper fills IPC from the node's ipc/, makes the namespaces, thaws the tree into them with the same pids
+ * copied nothing, and with a PREPARE before it the node need not have been there yet); the keeper fills IPC from the node's ipc/, makes the namespaces, thaws the tree into them with the same pids
  * inside, binds init's control socket and the pipes of running commands anew, and goes on with the commands in `keep`.
  * FLAGS: COP_THAW_FORK: it is another sandbox than the one that was frozen (hostname, fresh wipe-on-fork memory; logs of commands
  * start empty).  Errors: image_mismatch, image_damaged, start_failed: then nothing is left and the daemon may boot cold. */

@@ -5,6 +5,8 @@ from __future__ import annotations
 import http.client
 import os
 import signal
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -156,3 +158,111 @@ def test_killed_at_every_step(home, operation, victim):
     clear(home.api)
     wait_for(lambda: not os.listdir(home.daemon.home / "nodes") and not os.listdir(home.daemon.home / "sandboxes"), 30)
     assert home.api.post("/api/gc", {"dry_run": True})["items"] == []
+
+
+# -- the copies of a fork that are prepared while its node is being made ----------------------------------------------------------
+
+
+def fork_with(home: Home, count: int, meanwhile: Callable[[Sandbox, list[str]], object], timeout: float = 120) -> tuple[Sandbox, list[str], list[Sandbox] | None]:
+    """Forks; `meanwhile` gets the ids of what was prepared just before the node is complete.  The copies, None: the fork failed."""
+    clear(home.api)
+    sb = talker(home.api)
+    say(sb, "set one")
+    folder = home.daemon.home / "sandboxes"
+    before, prepared = set(os.listdir(folder)), []
+
+    def handler(step: s.Step) -> None:
+        if prepared or step.call != "rename" or step.path != "keep":
+            return
+        prepared.extend(wait_for(lambda: (lambda new: new if len(new) == min(count, 8) else None)(sorted(set(os.listdir(folder)) - before))))
+        wait_for(lambda: all(processes_of(id) for id in prepared))
+        assert [i["id"] for i in home.api.get("/api/sandboxes")["sandboxes"]] == [sb.id], "nobody sees them"
+        assert home.api.post("/api/gc", {"dry_run": True})["items"] == []
+        meanwhile(sb, prepared)
+
+    children = None
+
+    def act() -> None:
+        nonlocal children
+        try:
+            children = [Sandbox(home.api, c["id"]) for c in home.api.post(f"{sb.path}/fork", {"count": count}, timeout)["sandboxes"]]
+        except (ApiError, OSError, http.client.HTTPException):
+            pass
+
+    home.steps.record(act, handler)
+    assert len(prepared) == min(count, 8)
+    return sb, prepared, children
+
+
+def nothing_of(home: Home, ids: list[str]) -> None:
+    wait_for(lambda: not set(ids) & set(os.listdir(home.daemon.home / "sandboxes")))
+    assert not [pid for id in ids for pid in processes_of(id)]
+    wait_for(lambda: not [path for id in ids for path in Path("/sys/fs/cgroup").rglob(id)])
+
+
+@pytest.mark.parametrize("count", [1, 10])
+def test_what_was_prepared_becomes_the_copies(home, count):
+    _, prepared, children = fork_with(home, count, lambda *_: None)
+    assert len(children) == count and set(prepared) <= {c.id for c in children}
+    assert all(say(c) == "one" for c in children)
+    clear(home.api)
+    nothing_of(home, prepared)
+
+
+def test_what_was_prepared_goes_with_a_freeze_that_fails(home):
+    sb, prepared, children = fork_with(home, 3, lambda sb, _: os.kill(keeper_of(sb), signal.SIGKILL))
+    assert children is None
+    nothing_of(home, prepared)
+
+
+def test_what_was_prepared_goes_with_the_daemon(home):
+    sb, prepared, children = fork_with(home, 3, lambda *_: home.daemon.process.kill())
+    assert children is None
+    home.daemon.kill()
+    home.daemon.start()
+    assert say(sb) == "one"
+    nothing_of(home, prepared)
+
+
+def test_nothing_is_left_half_when_the_client_goes_away(home):
+    gone = threading.Event()
+
+    def until_it_is_gone(*_) -> None:
+        assert gone.wait(20)
+        time.sleep(0.2)  # the daemon sees it
+
+    timer = threading.Timer(3, gone.set)
+    timer.start()
+    sb, prepared, children = fork_with(home, 3, until_it_is_gone, timeout=2)
+    timer.join()
+    assert children is None
+    wait_for(lambda: home.api.get(f"{sb.path}/nodes")["nodes"])
+    look_around(home.daemon)
+    listed = {i["id"] for i in home.api.get("/api/sandboxes")["sandboxes"]}
+    assert listed in ({sb.id}, {sb.id, *prepared})
+    nothing_of(home, sorted(set(prepared) - listed))
+    assert all(say(Sandbox(home.api, id)) == "one" for id in listed)
+
+
+def test_a_copy_whose_keeper_died_is_made_anew(home):
+    def kill(_: Sandbox, prepared: list[str]) -> None:
+        first = [pid for pid in processes_of(prepared[0])]
+        parents = {int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1]) for pid in first}
+        (keeper,) = [pid for pid in parents if Path(f"/proc/{pid}/comm").read_text() == "coppice-keeper\n" and pid not in first]
+        os.kill(keeper, signal.SIGKILL)
+        wait_for(lambda: not processes_of(prepared[0]))
+
+    _, prepared, children = fork_with(home, 2, kill)
+    ids = {c.id for c in children}
+    assert len(ids) == 2 and prepared[0] not in ids and prepared[1] in ids
+    assert all(say(c) == "one" for c in children)
+    nothing_of(home, prepared[:1])
+
+
+def test_copies_that_cannot_be_are_told_one_by_one(home):
+    clear(home.api)
+    sb, taken = talker(home.api), talker(home.api, name="copy-2")
+    made = home.api.post(f"{sb.path}/fork", {"count": 3, "name": "copy"})["sandboxes"]
+    assert sorted(m.get("code", m.get("name")) for m in made) == ["copy-1", "copy-3", "name_taken"]
+    known = {sb.id, taken.id, *(m["id"] for m in made if "id" in m)}
+    wait_for(lambda: set(os.listdir(home.daemon.home / "sandboxes")) == known)

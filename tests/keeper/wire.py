@@ -194,7 +194,8 @@ class Keeper:
         self.name = f"sb_t{os.getpid()}_{Keeper.number}"
         self.lower = lower or [image()]
         self.limits = limits
-        self.uid_base = uid_base or 1 << 20 | (os.getpid() * 7 + Keeper.number) % 4096 << 16
+        # Far from where daemons take theirs: other sandboxes of this host would be taken for what this keeper left.
+        self.uid_base = uid_base or 1 << 29 | (os.getpid() * 7 + Keeper.number) % 4096 << 16
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         listening.bind(self.path)
         listening.listen(8)
@@ -203,8 +204,8 @@ class Keeper:
             [*wrapper, f"{bin_dir}/coppice-keeper", "--socket-fd", str(listening.fileno())],
             pass_fds=[listening.fileno()],
         )
+        self.client = Client(self.path)  # also when the keeper has ended by now
         listening.close()
-        self.client = Client(self.path)
 
     def start_fields(self):
         fields = [("LOWER", x) for x in self.lower]
@@ -213,6 +214,9 @@ class Keeper:
         fields += [("DEFAULT_UID", 1000), ("DEFAULT_GID", 1000)]
         fields += [(k.upper(), v) for k, v in self.limits.items()]
         return fields
+
+    def prepare(self):
+        return self.client.call("PREPARE", *[(k, v) for k, v in self.start_fields() if k != "LOWER"])
 
     def start(self):
         return self.client.call("START", *self.start_fields())

@@ -8,6 +8,10 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include "engine/sandbox.h"
+#include "engine/uids.h"
+#include "sandbox/cgroup.h"
+
 static void find_image(char path[static 400])
 {
         const char *env = getenv("COPPICE_TEST_IMAGE");
@@ -341,6 +345,152 @@ TEST(removed_while_it_starts)
         answer_done(&gone);
         remove_it(&f, "demo", &gone);
         assert_good(&gone);
+        engine_close(&f);
+}
+
+/* -- prepared ------------------------------------------------------------------------------------------------------ */
+
+/* The keeper has done what PREPARE asks for: its first process waits in the cgroup. */
+static void wait_prepared(struct engine_fixture *f, const char *id)
+{
+        for (int i = 0; count_processes(id) == 0; i++) {
+                ASSERT_LT(i, 1000);
+                ASSERT_OK(cop_loop_turn(f->loop, 10 * USEC_PER_MSEC), NULL);
+        }
+}
+
+static void wait_gone(struct engine_fixture *f, const char *id)
+{
+        while (f->engine->adoptions || exists(f, id, ""))
+                ASSERT_OK(cop_loop_turn(f->loop, 10 * USEC_PER_MSEC), NULL);
+        ASSERT_EQ(count_processes(id), 0);
+        ASSERT_OK(cop_cgroup_cleanup(id, 0, NULL), NULL);
+}
+
+static struct cop_sandbox *prepare(struct engine_fixture *f, const char *source, const char *name,
+                                   char id[static COP_ID_MAX])
+{
+        struct cop_sandbox *p = cop_sandbox_prepare(cop_sandbox_by_ref(f->engine, source), name);
+
+        ASSERT(p);
+        snprintf(id, COP_ID_MAX, "%s", p->id);
+        wait_prepared(f, id);
+        return p;
+}
+
+TEST(what_was_prepared_becomes_the_sandbox)
+{
+        struct engine_fixture f = {0};
+        _cleanup_answer_ struct answer a = {0}, b = {0}, list = {0}, other = {0}, garbage = {0}, gone = {0};
+        struct cop_sandbox_params p = {.name = "copy", .image = "test", .ttl = USEC_INFINITY};
+        struct cop_op *op;
+        char id[COP_ID_MAX];
+
+        open_with_image(&f);
+        create(&f, "demo", USEC_INFINITY, &a);
+        assert_good(&a);
+        p.prepared = prepare(&f, "demo", "copy", id);
+
+        /* Nobody sees it, nothing takes it for garbage, and its uid range is taken. */
+        cop_sandbox_list(f.engine, NULL, answer_to(&list));
+        ASSERT_EQ(json_array_size(json_object_get(list.result, "sandboxes")), 1);
+        cop_engine_gc(f.engine, true, answer_to(&garbage), &op);
+        wait_answer(&f, &garbage);
+        assert_good(&garbage);
+        ASSERT_EQ(json_array_size(json_object_get(garbage.result, "items")), 0);
+        unsigned slot = p.prepared->row->slot;
+        create(&f, "other", USEC_INFINITY, &other);
+        assert_good(&other);
+        ASSERT(cop_sandbox_by_ref(f.engine, "other")->row->slot != slot);
+
+        cop_sandbox_create(f.engine, &p, answer_to(&b), &op);
+        ASSERT(!f.engine->prepared);
+        wait_answer(&f, &b);
+        assert_good(&b);
+        ASSERT_STR(text_of(&b, "id"), id);
+        ASSERT_STR(text_of(&b, "name"), "copy");
+        ASSERT_EQ(cop_sandbox_by_ref(f.engine, "copy")->row->slot, slot);
+        remove_it(&f, "copy", &gone);
+        assert_good(&gone);
+        wait_gone(&f, id);
+        engine_close(&f);
+}
+
+TEST(what_was_prepared_and_does_not_fit_goes)
+{
+        enum { ANOTHER_NAME, OTHER_LIMITS, NO_IMAGE, KEEPER_KILLED, UNPREPARED, WAYS };
+        struct engine_fixture f = {0};
+        _cleanup_answer_ struct answer a = {0};
+        char id[COP_ID_MAX];
+
+        open_with_image(&f);
+        create(&f, "demo", USEC_INFINITY, &a);
+        assert_good(&a);
+        int claims = cop_uids_claimed(f.engine, NULL);
+        for (int way = 0; way < WAYS; way++) {
+                _cleanup_answer_ struct answer b = {0}, gone = {0};
+                struct cop_sandbox_params p = {.name = way == ANOTHER_NAME ? "new" : "copy",
+                                               .image = way == NO_IMAGE ? "nowhere" : "test",
+                                               .memory = way == OTHER_LIMITS ? 128u << 20 : 0,
+                                               .ttl = USEC_INFINITY};
+                struct cop_op *op;
+                p.prepared = prepare(&f, "demo", "copy", id);
+                if (way == KEEPER_KILLED) {
+                        cop_keeper_kill(p.prepared->keeper);
+                        while (p.prepared->keeper)
+                                ASSERT_OK(cop_loop_turn(f.loop, 10 * USEC_PER_MSEC), NULL);
+                }
+                if (way == UNPREPARED) {
+                        cop_sandbox_unprepare(p.prepared);
+                } else {
+                        cop_sandbox_create(f.engine, &p, answer_to(&b), &op);
+                        wait_answer(&f, &b);
+                }
+                ASSERT(!f.engine->prepared);
+                wait_gone(&f, id);
+                if (way == UNPREPARED)
+                        continue;
+                ASSERT_EQ(b.result == NULL, way == NO_IMAGE);
+                if (!b.result)
+                        continue;
+                ASSERT(strcmp(text_of(&b, "id"), id) != 0);
+                remove_it(&f, text_of(&b, "id"), &gone);
+                assert_good(&gone);
+        }
+        for (int i = 0; cop_uids_claimed(f.engine, NULL) != claims; i++) { /* until its keepers have ended */
+                ASSERT_LT(i, 1000);
+                ASSERT_OK(cop_loop_turn(f.loop, 10 * USEC_PER_MSEC), NULL);
+        }
+        engine_close(&f);
+}
+
+/* An engine that ends says so to the keeper; one that dies does not, and the next one does. */
+TEST(what_was_prepared_goes_with_the_engine)
+{
+        struct engine_fixture f = {0};
+        _cleanup_answer_ struct answer a = {0};
+        char id[2][COP_ID_MAX];
+
+        open_with_image(&f);
+        create(&f, "demo", USEC_INFINITY, &a);
+        assert_good(&a);
+        for (int killed = 0; killed < 2; killed++) {
+                struct cop_sandbox *p = prepare(&f, "demo", NULL, id[killed]);
+                if (killed) { /* as the end of its process: the connection is closed, and nothing is said */
+                        p->keeper = cop_keeper_free(p->keeper);
+                        f.engine->prepared = NULL;
+                        cop_sandbox_drop(p);
+                }
+                f.engine = cop_engine_free(f.engine);
+                ASSERT(exists(&f, id[killed], ""));
+                for (int i = 0; !killed && count_processes(id[killed]) > 0; i++) {
+                        ASSERT_LT(i, 1000);
+                        usleep(10000);
+                }
+                ASSERT_EQ(count_processes(id[killed]) > 0, killed == 1);
+                engine_open(&f);
+                wait_gone(&f, id[killed]);
+        }
         engine_close(&f);
 }
 

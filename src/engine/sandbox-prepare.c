@@ -1,0 +1,134 @@
+/* Theory of operation: a sandbox before it is known what is in it
+ *
+ * Most of what a sandbox needs has nothing to do with its files or memory: an id, a uid range, folders, a keeper, a cgroup, namespaces
+ * and their id maps.  While the node of a fork is being made, that is made for its copies.
+ *
+ *      cop_sandbox_prepare ── folders, keeper, PREPARE ──► in e->prepared
+ *                                                            │ cop_sandbox_create with it, and it fits
+ *                                                            ├──► cop_sandbox_take_prepared: keeper and folders are the new sandbox's
+ *                                                            │ it does not fit, its keeper is gone, there will be no sandbox
+ *                                                            └──► cop_sandbox_unprepare: STOP, the folders go
+ *
+ * It is an object like that of a sandbox, in no list of them, and without a row: nobody can see or use it.  When the daemon dies, its
+ * folder is one that the store does not know, and the next daemon ends it as such (sweep_folders of adopt.c); without a next daemon the
+ * keeper ends by itself.  The uid range is claimed by the keeper's descriptor, as for every sandbox (uids.c).
+ *
+ * All of this is a head start and nothing else.  What fails here is not told: the start makes everything itself then, and tells.
+ */
+#include "engine/sandbox.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/id.h"
+#include "engine/uids.h"
+
+static void on_lost(const struct cop_error *err, void *userdata)
+{
+        struct cop_sandbox *p = userdata;
+
+        cop_log_debug("keeper of %s, which was prepared: %s", p->id, err->message);
+        p->keeper = cop_keeper_free(p->keeper);
+}
+
+/* As a row of such a sandbox would be, as far as a start needs it before there is a node. */
+static struct cop_sandbox_row *row_like(const struct cop_sandbox *source, const char *name)
+{
+        struct cop_sandbox_row *row = calloc(1, sizeof(*row));
+
+        if (!row)
+                return NULL;
+        cop_id_new(row->id, "sb_", 10);
+        memcpy(row->image_id, source->row->image_id, sizeof(row->image_id));
+        row->name = name ? strdup(name) : NULL;
+        row->limits = source->row->limits ? strdup(source->row->limits) : NULL;
+        row->workdir = source->row->workdir ? strdup(source->row->workdir) : NULL;
+        return row;
+}
+
+static int begin(struct cop_sandbox *p, struct cop_error *err)
+{
+        const struct cop_keeper_events events = {.lost = on_lost, .userdata = p};
+        struct cop_engine *e = p->engine;
+        _cleanup_close_ int uids_fd = -EBADF;
+
+        int r = cop_sandbox_read_image(p, err);
+        if (r == 0)
+                r = cop_store_sandbox_free_slot(e->store, 0, e->slots, &p->row->slot, err);
+        if (r == 0)
+                r = cop_uids_take(e, &p->row->slot, &uids_fd, err);
+        if (r == 0)
+                r = cop_sandbox_make_folders(p, err);
+        if (r == 0)
+                r = cop_sandbox_spawn_keeper(p, uids_fd, &events, err);
+        return r < 0 ? r : cop_sandbox_send_prepare(p, err);
+}
+
+struct cop_sandbox *cop_sandbox_prepare(const struct cop_sandbox *source, const char *name)
+{
+        struct cop_engine *e = source->engine;
+        struct cop_sandbox_row *row = row_like(source, name);
+        struct cop_sandbox *p;
+        struct cop_error err;
+
+        if (!row || cop_sandbox_new(e, row, &p, &err) < 0)
+                return NULL;
+        e->sandboxes = p->next; /* it has just become the first */
+        p->next = e->prepared;
+        e->prepared = p;
+        if (begin(p, &err) == 0)
+                return p;
+        cop_log_debug("preparing a copy of %s: %s", source->id, err.message);
+        cop_sandbox_unprepare(p);
+        return NULL;
+}
+
+static bool same(const char *a, const char *b)
+{
+        return a && b ? strcmp(a, b) == 0 : a == b;
+}
+
+bool cop_sandbox_prepared_fits(const struct cop_sandbox *p, const struct cop_sandbox_row *row)
+{
+        return p->keeper && same(p->row->name, row->name) && same(p->row->limits, row->limits) &&
+               same(p->row->workdir, row->workdir) && strcmp(p->row->image_id, row->image_id) == 0;
+}
+
+void cop_sandbox_take_prepared(struct cop_sandbox *sb, struct cop_sandbox *p)
+{
+        const struct cop_keeper_events events = {cop_sandbox_on_event, cop_sandbox_on_lost, sb};
+
+        sb->keeper = TAKE_PTR(p->keeper);
+        cop_keeper_set_events(sb->keeper, &events);
+        sb->ipc_fd = TAKE_FD(p->ipc_fd);
+        sb->logs_fd = TAKE_FD(p->logs_fd);
+        p->id[0] = '\0'; /* nothing is left to be undone */
+}
+
+void cop_sandbox_unprepare(struct cop_sandbox *p)
+{
+        if (!p)
+                return;
+        for (struct cop_sandbox **at = &p->engine->prepared; *at; at = &(*at)->next)
+                if (*at == p) {
+                        *at = p->next;
+                        break;
+                }
+        if (p->id[0])
+                cop_engine_end_orphan(p->engine, p->id, TAKE_PTR(p->keeper));
+        cop_sandbox_drop(p);
+}
+
+bool cop_sandbox_is_prepared(struct cop_engine *e, const char *id)
+{
+        for (const struct cop_sandbox *p = e->prepared; p; p = p->next)
+                if (strcmp(p->id, id) == 0)
+                        return true;
+        return false;
+}
+
+void cop_engine_prepared_drop(struct cop_engine *e)
+{
+        while (e->prepared)
+                cop_sandbox_unprepare(e->prepared);
+}
