@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -65,6 +67,42 @@ TEST(layers_are_checked)
         ASSERT_EQ(layers.lower_count, 1);
         cop_layers_done(&layers);
         cop_layers_done(&layers);
+}
+
+static ino_t inode_of(int fd)
+{
+        struct stat st;
+
+        ASSERT_EQ(fstat(fd, &st), 0);
+        return st.st_ino;
+}
+
+/* In their order, whatever number a message takes. */
+TEST(layers_are_handed_over)
+{
+        static const size_t counts[] = {1, 199, 200, 201, 400};
+        struct cop_error err;
+        int pair[2];
+
+        for (size_t c = 0; c < ELEMENTSOF(counts); c++) {
+                struct cop_layers sent = {.lower_fds = calloc(counts[c], sizeof(int))}, got = COP_LAYERS_NULL;
+                ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+                for (; sent.lower_count < counts[c]; sent.lower_count++)
+                        sent.lower_fds[sent.lower_count] = memfd_create("layer", MFD_CLOEXEC);
+                sent.upper_fd = memfd_create("upper", MFD_CLOEXEC);
+                ASSERT_OK(cop_layers_send(&sent, pair[0], &err), &err);
+                ASSERT_OK(cop_layers_receive(pair[1], &got, &err), &err);
+                ASSERT_EQ(got.lower_count, counts[c]);
+                for (size_t i = 0; i < counts[c]; i++)
+                        ASSERT_EQ(inode_of(got.lower_fds[i]), inode_of(sent.lower_fds[i]));
+                ASSERT_EQ(inode_of(got.upper_fd), inode_of(sent.upper_fd));
+                cop_layers_done(&got);
+                close(pair[0]);
+                ASSERT_EQ(cop_layers_receive(pair[1], &got, &err), -EPIPE);
+                ASSERT_EQ(cop_layers_send(&sent, pair[1], &err), -EPIPE);
+                close(pair[1]);
+                cop_layers_done(&sent);
+        }
 }
 
 TEST(bad_specifications_leave_nothing)
