@@ -2,17 +2,18 @@
  *
  * A fork is a node of the running sandbox and any number of sandboxes made from it: they thaw the same image, so their memory is
  * shared until it is written.  Each child succeeds or fails by itself.  While the node is being made, so are the parts of the first
- * children that do not depend on it (sandbox-prepare.c).
+ * children that do not depend on it (sandbox-prepare.c), on processors that would be idle.
  */
 #include "engine/node.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/parse.h"
 
 #define FORK_MAX 100
-#define FORK_AHEAD 8 /* children that are prepared: a process each, on the processor that the freeze leaves idle */
+#define FORK_AHEAD 8
 
 static json_t *error_view(const struct cop_error *err)
 {
@@ -188,6 +189,17 @@ static void on_fork_node(struct cop_node_row *row, const struct cop_error *err, 
         make_children(b);
 }
 
+/* How many children are prepared: one for each processor that the freeze leaves idle.  More would only take time from it, and the source
+ * stands still for a part of that. */
+static unsigned ahead(const struct branching *b)
+{
+        long idle = sysconf(_SC_NPROCESSORS_ONLN) - 1;
+        unsigned most = idle > 0 ? (unsigned)idle : 0;
+
+        most = MIN_OF(most, (unsigned)FORK_AHEAD);
+        return MIN_OF(most, b->count);
+}
+
 static void begin_fork(struct cop_sandbox *sb, const struct cop_error *err, void *userdata)
 {
         struct branching *b = userdata;
@@ -203,7 +215,7 @@ static void begin_fork(struct cop_sandbox *sb, const struct cop_error *err, void
         cop_node_make(sb, &p, on_fork_node, b);
         if (!cop_op_find(e, serial)) /* it has failed already */
                 return;
-        for (unsigned i = 0; i < b->count && i < FORK_AHEAD; i++)
+        for (unsigned i = 0; i < ahead(b); i++)
                 b->prepared[i] = cop_sandbox_prepare(sb, child_name(b, i, numbered));
 }
 

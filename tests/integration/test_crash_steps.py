@@ -163,6 +163,14 @@ def test_killed_at_every_step(home, operation, victim):
 # -- the copies of a fork that are prepared while its node is being made ----------------------------------------------------------
 
 
+def ahead(count: int) -> int:
+    """How many copies are prepared."""
+    return min(count, 8, os.cpu_count() - 1)
+
+
+needs_processors = pytest.mark.skipif(os.cpu_count() < 2, reason="nothing is prepared on a host with one processor")
+
+
 def fork_with(home: Home, count: int, meanwhile: Callable[[Sandbox, list[str]], object], timeout: float = 120) -> tuple[Sandbox, list[str], list[Sandbox] | None]:
     """Forks; `meanwhile` gets the ids of what was prepared just before the node is complete.  The copies, None: the fork failed."""
     clear(home.api)
@@ -174,7 +182,7 @@ def fork_with(home: Home, count: int, meanwhile: Callable[[Sandbox, list[str]], 
     def handler(step: s.Step) -> None:
         if prepared or step.call != "rename" or step.path != "keep":
             return
-        prepared.extend(wait_for(lambda: (lambda new: new if len(new) == min(count, 8) else None)(sorted(set(os.listdir(folder)) - before))))
+        prepared.extend(wait_for(lambda: (lambda new: new if len(new) == ahead(count) else None)(sorted(set(os.listdir(folder)) - before))))
         wait_for(lambda: all(processes_of(id) for id in prepared))
         assert [i["id"] for i in home.api.get("/api/sandboxes")["sandboxes"]] == [sb.id], "nobody sees them"
         assert home.api.post("/api/gc", {"dry_run": True})["items"] == []
@@ -190,7 +198,7 @@ def fork_with(home: Home, count: int, meanwhile: Callable[[Sandbox, list[str]], 
             pass
 
     home.steps.record(act, handler)
-    assert len(prepared) == min(count, 8)
+    assert len(prepared) == ahead(count)
     return sb, prepared, children
 
 
@@ -200,6 +208,7 @@ def nothing_of(home: Home, ids: list[str]) -> None:
     wait_for(lambda: not [path for id in ids for path in Path("/sys/fs/cgroup").rglob(id)])
 
 
+@needs_processors
 @pytest.mark.parametrize("count", [1, 10])
 def test_what_was_prepared_becomes_the_copies(home, count):
     _, prepared, children = fork_with(home, count, lambda *_: None)
@@ -209,12 +218,14 @@ def test_what_was_prepared_becomes_the_copies(home, count):
     nothing_of(home, prepared)
 
 
+@needs_processors
 def test_what_was_prepared_goes_with_a_freeze_that_fails(home):
     sb, prepared, children = fork_with(home, 3, lambda sb, _: os.kill(keeper_of(sb), signal.SIGKILL))
     assert children is None
     nothing_of(home, prepared)
 
 
+@needs_processors
 def test_what_was_prepared_goes_with_the_daemon(home):
     sb, prepared, children = fork_with(home, 3, lambda *_: home.daemon.process.kill())
     assert children is None
@@ -224,6 +235,7 @@ def test_what_was_prepared_goes_with_the_daemon(home):
     nothing_of(home, prepared)
 
 
+@needs_processors
 def test_nothing_is_left_half_when_the_client_goes_away(home):
     gone = threading.Event()
 
@@ -239,11 +251,11 @@ def test_nothing_is_left_half_when_the_client_goes_away(home):
     wait_for(lambda: home.api.get(f"{sb.path}/nodes")["nodes"])
     look_around(home.daemon)
     listed = {i["id"] for i in home.api.get("/api/sandboxes")["sandboxes"]}
-    assert listed in ({sb.id}, {sb.id, *prepared})
-    nothing_of(home, sorted(set(prepared) - listed))
+    assert len(listed) == 4 and set(prepared) <= listed, "the fork was under way and came to its end"
     assert all(say(Sandbox(home.api, id)) == "one" for id in listed)
 
 
+@needs_processors
 def test_a_copy_whose_keeper_died_is_made_anew(home):
     def kill(_: Sandbox, prepared: list[str]) -> None:
         first = [pid for pid in processes_of(prepared[0])]
@@ -254,7 +266,7 @@ def test_a_copy_whose_keeper_died_is_made_anew(home):
 
     _, prepared, children = fork_with(home, 2, kill)
     ids = {c.id for c in children}
-    assert len(ids) == 2 and prepared[0] not in ids and prepared[1] in ids
+    assert len(ids) == 2 and prepared[0] not in ids and set(prepared[1:]) <= ids
     assert all(say(c) == "one" for c in children)
     nothing_of(home, prepared[:1])
 
