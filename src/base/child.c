@@ -183,3 +183,29 @@ int cop_child_spawn(const struct cop_child_spec *spec, pid_t *ret_pid, struct co
                 *ret_pid = program;
         return 0;
 }
+
+int cop_child_spawn_output(const struct cop_child_spec *spec, pid_t *ret_pid, int *ret_fd, struct cop_error *err)
+{
+        _cleanup_close_ int read_fd = -EBADF, write_fd = -EBADF;
+        struct cop_child_spec piped = *spec;
+        struct cop_child_fd all[MAX_FDS];
+        int fds[2];
+
+        if (spec->fd_count >= MAX_FDS)
+                return cop_error_set(err, EINVAL, COP_ERR_internal, "too many descriptors for %s", spec->path);
+        for (size_t i = 0; i < spec->fd_count; i++) {
+                if (spec->fds[i].target == STDOUT_FILENO)
+                        return cop_error_set(err, EINVAL, COP_ERR_internal, "two outputs for %s", spec->path);
+                all[i] = spec->fds[i];
+        }
+        if (pipe2(fds, O_CLOEXEC) < 0)
+                return cop_error_errno(err, errno, "pipe");
+        read_fd = fds[0];
+        write_fd = fds[1];
+        all[piped.fd_count++] = (struct cop_child_fd){write_fd, STDOUT_FILENO};
+        piped.fds = all;
+        int r = cop_child_spawn(&piped, ret_pid, err);
+        if (r == 0)
+                *ret_fd = TAKE_FD(read_fd);
+        return r;
+}

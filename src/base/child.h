@@ -29,3 +29,8 @@ void cop_signals_reset(void);
 /* Starts it and reports a failed exec as an error (through a close-on-exec pipe).  *ret_pid (may be NULL) is the
  * program's pid, to be reaped by the caller unless detached.  Signal mask and handlers are reset. */
 int cop_child_spawn(const struct cop_child_spec *spec, pid_t *ret_pid, struct cop_error *err);
+
+/* The same, with a pipe as its standard output: spec->fds has at most 15 and does not name STDOUT_FILENO.  *ret_fd is the end to
+ * read, owned by the caller, blocking and close-on-exec; it ends when the program, and all that it gave the other end to, have closed that.
+ * The errors are those of cop_child_spawn and of pipe2(2); nothing is open and nothing runs then. */
+int cop_child_spawn_output(const struct cop_child_spec *spec, pid_t *ret_pid, int *ret_fd, struct cop_error *err);

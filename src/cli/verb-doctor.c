@@ -27,24 +27,11 @@ static const struct cop_option options[] = {COP_OPTION_JSON(&json), {0}};
 
 static int spawn_probe(const char *keeper, const char *home, pid_t *ret_pid, int *ret_fd, struct cop_error *err)
 {
-        _cleanup_close_ int write_fd = -EBADF;
-        int fds[2];
-
-        if (pipe2(fds, O_CLOEXEC) < 0)
-                return cop_error_errno(err, errno, "pipe");
-        write_fd = fds[1];
         const struct cop_child_spec spec = {
                 .path = keeper,
                 .argv = (const char *const[]){"coppice-keeper", "--probe", home, NULL},
-                .fds = (const struct cop_child_fd[]){{write_fd, STDOUT_FILENO}},
-                .fd_count = 1,
         };
-        int r = cop_child_spawn(&spec, ret_pid, err);
-        if (r < 0)
-                cop_close(fds[0]);
-        else
-                *ret_fd = fds[0];
-        return r;
+        return cop_child_spawn_output(&spec, ret_pid, ret_fd, err);
 }
 
 /* The same probe that a daemon would ask: it lies beside coppiced. */

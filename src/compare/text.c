@@ -67,28 +67,23 @@ int cop_text_diff(int a_fd, int b_fd, struct cop_buf *out, bool *ret_cut)
         static const char *const argv[] = {"diff", "-u",        "--label",   "a", "--label",
                                            "b",    "/dev/fd/3", "/dev/fd/4", NULL};
         static const char *const env[] = {"LC_ALL=C", NULL};
-        _cleanup_close_ int a = copy_text(a_fd), b = a < 0 ? a : copy_text(b_fd), in = -EBADF, to = -EBADF;
-        int fds[2], status = 0;
+        _cleanup_close_ int a = copy_text(a_fd), b = a < 0 ? a : copy_text(b_fd), in = -EBADF;
+        int status = 0;
         pid_t pid;
 
         if (a < 0 || b < 0)
                 return a == -ENODATA || b == -ENODATA ? 0 : MIN_OF(a, b);
-        if (pipe2(fds, O_CLOEXEC) < 0)
-                return -errno;
-        in = fds[0];
-        to = fds[1];
         const struct cop_child_spec spec = {
                 .path = DIFF,
                 .argv = argv,
                 .env = env,
                 .cwd = "/",
-                .fds = (const struct cop_child_fd[]){{to, STDOUT_FILENO}, {a, 3}, {b, 4}},
-                .fd_count = 3,
+                .fds = (const struct cop_child_fd[]){{a, 3}, {b, 4}},
+                .fd_count = 2,
         };
-        int r = cop_child_spawn(&spec, &pid, NULL);
+        int r = cop_child_spawn_output(&spec, &pid, &in, NULL);
         if (r < 0)
                 return r;
-        to = cop_close(to);
         read_all(in, out, ret_cut);
         if (waitpid(pid, &status, 0) != pid || !WIFEXITED(status) || WEXITSTATUS(status) > 1)
                 return -EIO;

@@ -302,9 +302,7 @@ static int spawn(struct cop_comparison *c, const struct cop_node_row *a, const s
                  struct cop_error *err)
 {
         __attribute__((cleanup(arguments_done))) struct arguments args = {0};
-        _cleanup_close_ int write_fd = -EBADF;
         struct cop_engine *e = c->engine;
-        int fds[2];
 
         int r = add(&args, "coppice-compare");
         if (r == 0 && text)
@@ -316,21 +314,17 @@ static int spawn(struct cop_comparison *c, const struct cop_node_row *a, const s
                 r = add_stack(&args, e, "--b", b, err);
         if (r < 0)
                 return r;
-        if (pipe2(fds, O_CLOEXEC) < 0)
-                return cop_error_errno(err, errno, "pipe");
-        c->out_fd = fds[0];
-        write_fd = fds[1];
-        cop_set_nonblock(c->out_fd, 1);
         const struct cop_child_spec spec = {
                 .path = e->compare_path,
                 .argv = (const char *const *)args.list,
                 .cwd = "/",
-                .fds = (const struct cop_child_fd[]){{write_fd, STDOUT_FILENO}},
-                .fd_count = 1,
                 .new_session = true,
                 .death_signal = SIGKILL,
         };
-        return cop_child_spawn(&spec, &c->pid, err);
+        r = cop_child_spawn_output(&spec, &c->pid, &c->out_fd, err);
+        if (r == 0)
+                cop_set_nonblock(c->out_fd, 1);
+        return r;
 }
 
 static int start(struct cop_comparison *c, const struct cop_node_row *a, const struct cop_node_row *b, bool text,

@@ -174,26 +174,20 @@ static void on_probed(struct cop_source *s, const siginfo_t *si, void *userdata)
 
 static int probe(struct cop_doctor *d, struct cop_error *err)
 {
-        _cleanup_close_ int write_fd = -EBADF;
         struct cop_engine *e = d->engine;
-        pid_t pid = 0;
-        int fds[2];
-
-        if (pipe2(fds, O_CLOEXEC) < 0)
-                return cop_error_errno(err, errno, "pipe");
-        d->out_fd = fds[0];
-        write_fd = fds[1];
-        cop_set_nonblock(d->out_fd, 1);
         const struct cop_child_spec spec = {
                 .path = e->keeper_path,
                 .argv = (const char *const[]){"coppice-keeper", "--probe", e->home, NULL},
                 .cwd = "/",
-                .fds = (const struct cop_child_fd[]){{write_fd, STDOUT_FILENO}},
-                .fd_count = 1,
                 .death_signal = SIGKILL,
         };
-        int r = cop_child_spawn(&spec, &pid, err);
-        if (r == 0 && (r = cop_loop_add_child(e->loop, pid, on_probed, d, &d->child, err)) < 0)
+        pid_t pid;
+
+        int r = cop_child_spawn_output(&spec, &pid, &d->out_fd, err);
+        if (r < 0)
+                return r;
+        cop_set_nonblock(d->out_fd, 1);
+        if ((r = cop_loop_add_child(e->loop, pid, on_probed, d, &d->child, err)) < 0)
                 kill(pid, SIGKILL);
         return r;
 }

@@ -320,8 +320,6 @@ static void on_out(struct cop_source *s, int fd, uint32_t revents, void *userdat
 static int measure(struct cop_gc *g, struct cop_error *err)
 {
         _cleanup_free_ const char **argv = calloc(g->count + 5, sizeof(*argv));
-        _cleanup_close_ int write_fd = -EBADF;
-        int fds[2];
 
         if (!argv)
                 return cop_error_errno(err, ENOMEM, "garbage collection");
@@ -331,23 +329,18 @@ static int measure(struct cop_gc *g, struct cop_error *err)
         argv[3] = "sh";
         for (size_t i = 0; i < g->count; i++)
                 argv[4 + i] = g->items[i].path;
-        if (pipe2(fds, O_CLOEXEC) < 0)
-                return cop_error_errno(err, errno, "pipe");
-        g->out_fd = fds[0];
-        write_fd = fds[1];
-        cop_set_nonblock(g->out_fd, 1);
         const struct cop_child_spec spec = {
                 .path = "/bin/sh",
                 .argv = argv,
                 .cwd = g->engine->home,
-                .fds = (const struct cop_child_fd[]){{write_fd, STDOUT_FILENO}},
-                .fd_count = 1,
                 .new_session = true,
                 .death_signal = SIGTERM,
         };
-        int r = cop_child_spawn(&spec, &g->pid, err);
-        if (r == 0)
-                r = cop_loop_add_child(g->engine->loop, g->pid, on_measured, g, &g->child, err);
+        int r = cop_child_spawn_output(&spec, &g->pid, &g->out_fd, err);
+        if (r < 0)
+                return r;
+        cop_set_nonblock(g->out_fd, 1);
+        r = cop_loop_add_child(g->engine->loop, g->pid, on_measured, g, &g->child, err);
         if (r == 0)
                 r = cop_loop_add_io(g->engine->loop, g->out_fd, EPOLLIN, on_out, g, &g->io, err);
         return r;

@@ -168,9 +168,8 @@ static void shorten_log(int fd)
 
 static int spawn(struct cop_image_job *j, const char *const *argv, struct cop_error *err)
 {
-        _cleanup_close_ int log_fd = -EBADF, write_fd = -EBADF;
+        _cleanup_close_ int log_fd = -EBADF;
         char log_path[4200];
-        int fds[2];
 
         int r = cop_path_format(log_path, sizeof(log_path), "%s/logs/image.log", j->engine->home);
         log_fd = r < 0 ? r : open(log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -179,26 +178,23 @@ static int spawn(struct cop_image_job *j, const char *const *argv, struct cop_er
         /* One build's words are worth keeping, not those of all that ever were. */
         if (!j->next)
                 shorten_log(log_fd);
-        if (pipe2(fds, O_CLOEXEC) < 0)
-                return cop_error_errno(err, errno, "pipe");
-        j->out_fd = fds[0];
-        write_fd = fds[1];
-        cop_set_nonblock(j->out_fd, 1);
         const struct cop_child_spec spec = {
                 .path = argv[0],
                 .argv = argv,
                 .cwd = "/",
-                .fds = (const struct cop_child_fd[]){{write_fd, STDOUT_FILENO}, {log_fd, STDERR_FILENO}},
-                .fd_count = 2,
+                .fds = (const struct cop_child_fd[]){{log_fd, STDERR_FILENO}},
+                .fd_count = 1,
                 .new_session = true,
                 .death_signal = SIGTERM,
         };
-        r = cop_child_spawn(&spec, &j->pid, err);
-        if (r == 0)
-                r = cop_loop_add_child(j->engine->loop, j->pid, on_child, j, &j->child, err);
+        r = cop_child_spawn_output(&spec, &j->pid, &j->out_fd, err);
+        if (r < 0)
+                return r;
+        cop_set_nonblock(j->out_fd, 1);
+        r = cop_loop_add_child(j->engine->loop, j->pid, on_child, j, &j->child, err);
         if (r == 0)
                 r = cop_loop_add_io(j->engine->loop, j->out_fd, EPOLLIN, on_out, j, &j->out, err);
-        if (r < 0 && j->pid > 0)
+        if (r < 0)
                 kill(-j->pid, SIGKILL);
         return r;
 }

@@ -16,24 +16,16 @@ static char *shell(struct cop_child_spec spec, const char *script, int *ret_stat
 {
         const char *argv[] = {"sh", "-c", script, NULL};
         _cleanup_buf_ struct cop_buf out = COP_BUF(65536);
-        struct cop_child_fd fds[16];
         struct cop_error err = COP_ERROR_NULL;
-        int out_pipe[2];
+        int out_fd = -EBADF;
         pid_t pid = -1;
 
-        ASSERT_OK(pipe2(out_pipe, O_CLOEXEC), NULL);
-        fds[0] = (struct cop_child_fd){out_pipe[1], STDOUT_FILENO};
-        for (size_t i = 0; i < spec.fd_count; i++)
-                fds[i + 1] = spec.fds[i];
-        spec.fds = fds;
-        spec.fd_count++;
         spec.path = "/bin/sh";
         spec.argv = argv;
-        ASSERT_OK(cop_child_spawn(&spec, &pid, &err), &err);
-        close(out_pipe[1]);
-        while (cop_buf_read(&out, out_pipe[0], 4096) > 0)
+        ASSERT_OK(cop_child_spawn_output(&spec, &pid, &out_fd, &err), &err);
+        while (cop_buf_read(&out, out_fd, 4096) > 0)
                 ;
-        close(out_pipe[0]);
+        close(out_fd);
         if (!spec.detached)
                 ASSERT_EQ(waitpid(pid, ret_status, 0), pid);
         return cop_buf_take(&out);
@@ -108,6 +100,57 @@ TEST(a_failed_exec_is_an_error_and_leaves_no_child)
         ASSERT_EQ(waitpid(-1, NULL, WNOHANG), -1);
         spec = (struct cop_child_spec){.path = "/bin/true", .argv = argv, .cwd = "/nonexistent"};
         ASSERT_ERRNO(cop_child_spawn(&spec, &pid, &err), ENOENT);
+}
+
+TEST(the_pipe_of_the_output_is_the_callers)
+{
+        static const char *const argv[] = {"sh", "-c", "echo out; echo other >&2", NULL};
+        int other[2], out_fd = -EBADF;
+        pid_t pid;
+
+        ASSERT_OK(pipe2(other, O_CLOEXEC | O_NONBLOCK), NULL);
+        const struct cop_child_fd fd = {other[1], STDERR_FILENO};
+        const struct cop_child_spec spec = {.path = "/bin/sh", .argv = argv, .fds = &fd, .fd_count = 1};
+        struct cop_error err = COP_ERROR_NULL;
+        char text[20] = "";
+
+        ASSERT_OK(cop_child_spawn_output(&spec, &pid, &out_fd, &err), &err);
+        ASSERT_EQ(fcntl(out_fd, F_GETFD), FD_CLOEXEC);
+        ASSERT_EQ(fcntl(out_fd, F_GETFL) & (O_ACCMODE | O_NONBLOCK), O_RDONLY);
+        ASSERT_EQ(read(out_fd, text, sizeof(text)), 4);
+        ASSERT(memcmp(text, "out\n", 4) == 0);
+        ASSERT_EQ(read(out_fd, text, sizeof(text)), 0); /* nobody here holds the other end */
+        ASSERT_EQ(waitpid(pid, NULL, 0), pid);
+        ASSERT_EQ(read(other[0], text, sizeof(text)), 6);
+        ASSERT(memcmp(text, "other\n", 6) == 0);
+        close(out_fd);
+        close(other[0]);
+        close(other[1]);
+}
+
+/* The harness looks for descriptors that were left open. */
+TEST(without_a_program_there_is_no_pipe)
+{
+        static const char *const argv[] = {"x", NULL};
+        struct cop_child_spec spec = {.path = "/nonexistent/program", .argv = argv};
+        struct cop_child_fd fds[16] = {{0, STDIN_FILENO}, {0, STDOUT_FILENO}};
+        struct cop_error err = COP_ERROR_NULL;
+        int out_fd = 1234;
+        pid_t pid = 1234;
+
+        ASSERT_ERRNO(cop_child_spawn_output(&spec, &pid, &out_fd, &err), ENOENT);
+        ASSERT_CONTAINS(err.message, "/nonexistent/program");
+        spec.path = "/bin/true";
+        spec.fds = fds;
+        spec.fd_count = 2;
+        ASSERT_ERRNO(cop_child_spawn_output(&spec, &pid, &out_fd, &err), EINVAL);
+        for (int i = 0; i < 16; i++)
+                fds[i].target = 10 + i;
+        spec.fd_count = 16;
+        ASSERT_ERRNO(cop_child_spawn_output(&spec, &pid, &out_fd, &err), EINVAL);
+        ASSERT_EQ(pid, 1234);
+        ASSERT_EQ(out_fd, 1234);
+        ASSERT_EQ(waitpid(-1, NULL, WNOHANG), -1);
 }
 
 TEST(targets_out_of_range_are_refused)
