@@ -110,7 +110,7 @@ user_defaults() {
 	if [[ -z $line ]]; then
 		[[ $wanted =~ ^[0-9]{1,5}$ ]] || fail unknown_user \
 			"the image is to run as '$wanted', who is not in its /etc/passwd; add the user or import it without that setting"
-		line=$([[ $wanted == 0 ]] && echo 'root:x:0:0::/root:' || echo "$wanted:x:$wanted:0::/:")
+		line=$([[ $wanted == 0 ]] && echo 'root:x:0:0::/:' || echo "$wanted:x:$wanted:0::/:")
 	fi
 	if [[ -n $group && ! $group =~ ^[0-9]+$ ]]; then
 		group=$(awk -F: -v want="$group" '$1 == want { print $3; exit }' "$groups")

@@ -22,7 +22,7 @@ struct cop_user {
 };
 
 /* spec: "user", "1000", "1000:1000", "user:group"; NULL or "" = the default ids.  A number needs no line in
- * /etc/passwd. bad_request when there is no such user. */
+ * /etc/passwd, nor does "root". bad_request when there is no such user. */
 int cop_user_find(const char *spec, uid_t default_uid, gid_t default_gid, struct cop_user *ret, struct cop_error *err);
 
 /* For a forked child: ids, groups, no capabilities unless root. */

@@ -389,7 +389,7 @@ test_hostile_metadata() {
 	rm -rf "$evil/var/lib/dpkg"
 	ln -s /var/lib/dpkg "$evil/var/lib/dpkg"
 	run_ok import "$evil" "$tmp/out"
-	equal "$(jq -c '[.os.id, .packages, .kernelspecs, .defaults.user]' "$tmp/out/image.json")" '["unknown",[],[],"root"]'
+	equal "$(jq -c '[.os.id, .packages, .kernelspecs, .defaults.user, .defaults.workdir]' "$tmp/out/image.json")" '["unknown",[],[],"root","/"]'
 }
 
 test_not_an_archive() {

@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 import base64
+import re
+import shutil
+import subprocess
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from client import ApiError, wait_for
+
+
+def small_root(root: Path) -> Path:
+    """A root file system of a shell and what it is linked to."""
+    libraries = re.findall(r"(/\S+) \(0x", subprocess.run(["ldd", "/bin/sh"], check=True, stdout=subprocess.PIPE, text=True).stdout)
+    for file in ("/bin/sh", *libraries):
+        target = root / file.lstrip("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, target)
+    return root
 
 
 def test_shell_command(shared_sandbox):
@@ -24,6 +38,20 @@ def test_argv_env_cwd_user(shared_sandbox):
     c = shared_sandbox.exec("echo $A $USER; pwd; id -u", env={"A": "x=y z"}, cwd="/tmp")
     assert c["stdout"] == "x=y z user\n/tmp\n1000\n"
     assert shared_sandbox.exec("id -u; pwd", user="root", cwd="/")["stdout"] == "0\n/\n"
+
+
+def test_an_image_of_little_more_than_a_shell(api, make, tmp_path):
+    """It names no users: its programs run as root all the same, and another is only known by number."""
+    api.post("/api/images/import", {"source": str(small_root(tmp_path / "root")), "name": "small"})
+    sandbox = make(image="small", start_kernel=False)
+    ids = "while read -r key real rest; do case $key in [UG]id:) echo $key $real;; esac; done < /proc/self/status"
+    assert sandbox.exec(f"echo $USER $HOME; pwd; {ids}")["stdout"] == "root /\n/\nUid: 0\nGid: 0\n"
+    assert sandbox.exec(ids, user="root")["stdout"] == "Uid: 0\nGid: 0\n"
+    assert sandbox.exec(ids, user="7")["stdout"] == "Uid: 7\nGid: 7\n"
+    with pytest.raises(ApiError, match="no user \"user\""):
+        sandbox.exec("pwd", user="user")
+    sandbox.remove()
+    api.delete("/api/images/small")
 
 
 def test_pid_is_the_programs_own(shared_sandbox):
