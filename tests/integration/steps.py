@@ -40,8 +40,8 @@ class Step:
         last = parts[-1] or parts[-2]
         if last.endswith(".tmp"):
             last = last.split(".")[0] + ".tmp"
-        elif last.startswith(("nd_", "sb_")):
-            last = last[:2]
+        elif last.startswith(("nd_", "sb_", "im_")):
+            last = last[:2] + last[13:]
         elif "trash" in parts:
             last = "trash"
         return f"{self.program} {self.call} {last}"

@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 
 import steps as s
-from client import Api, ApiError, Daemon, Sandbox, wait_for
+from client import ROOT, Api, ApiError, Daemon, Sandbox, wait_for
+from test_commands import small_root
 from test_packs import pack, unpack
 
 pytestmark = pytest.mark.skipif(s.why_no_disk() is not None, reason=str(s.why_no_disk()))
@@ -379,6 +380,63 @@ def test_removal_of_a_snapshot(rig, early):
         assert not (acknowledged and node)
         if node:
             assert say(child_of(api, "kept")) == "one"
+
+    rig.replay(check)
+
+
+IMAGE = "/api/images/code-interpreter"
+
+
+@early
+@pytest.mark.parametrize(["before", "after"], [(None, 2), (1, 2), (1, None)], ids=["first", "replaced", "removed"])
+def test_golden_state(rig, before, after, early):
+    def warm(x: int):
+        api.post(f"{IMAGE}/warm", {"code": f"x = {x}"})
+
+    with rig.living() as api:
+        if before:
+            warm(before)
+        rig.record(lambda: warm(after) if after else api.delete(f"{IMAGE}/warm"), early=early)
+
+    def check(api: Api, acknowledged: bool):
+        golden = api.get(IMAGE)["golden"]
+        x = golden and int(golden["code"].removeprefix("x = "))
+        assert x in ([after] if acknowledged else [before, after])
+        nodes = rig.disk.home / "nodes"
+        wait_for(lambda: (os.listdir(nodes) if nodes.exists() else []) == ([golden["node_id"]] if golden else []))
+        assert api.get("/api/sandboxes")["sandboxes"] == [], "the one that it was made in ended with the host"
+        sandbox = api.new()
+        assert sandbox.ok("print(globals().get('x'))")["stdout"] == f"{x}\n"
+        assert sandbox.info().get("origin", {}).get("golden", False) is bool(golden)
+
+    rig.replay(check)
+
+
+@early
+@pytest.mark.parametrize("before", [None, "one"], ids=["first", "replaced"])
+def test_import(rig, tmp_path, before, early):
+    """Also of an image that takes the name of another, which goes."""
+    def take(word: str):
+        root = small_root(tmp_path / word)
+        (root / "word").write_text(f"{word}\n" * 100_000)
+        api.post("/api/images/import", {"source": str(root), "name": "small"})
+
+    with rig.living() as api:
+        if before:
+            take(before)
+        rig.record(lambda: take("two"), lambda: not os.listdir(rig.disk.home / "trash"), early)
+
+    def check(api: Api, acknowledged: bool):
+        images = {image["name"]: image["id"] for image in api.get("/api/images")["images"]}
+        there = [images["small"]] if "small" in images else []
+        assert images.keys() - {"small"} == {"code-interpreter"}
+        wait_for(lambda: os.listdir(rig.disk.home / "images") == there)
+        assert there or not (before or acknowledged)
+        if there:
+            s.run(ROOT / "libexec/coppice-image", "describe", rig.disk.home / "images" / there[0], "--verify")
+            sandbox = api.new(image="small", start_kernel=False)
+            word = sandbox.exec("read -r word < /word; echo $word")["stdout"].strip()
+            assert word in (["two"] if acknowledged else [before, "two"])
 
     rig.replay(check)
 

@@ -87,12 +87,17 @@ int syncfs(int fd)
         return (int)syscall(SYS_syncfs, fd);
 }
 
-int renameat(int from_fd, const char *from, int to_fd, const char *to)
+int renameat2(int from_fd, const char *from, int to_fd, const char *to, unsigned flags)
 {
         step("rename", to);
-        int r = (int)syscall(SYS_renameat2, from_fd, from, to_fd, to, 0);
+        int r = (int)syscall(SYS_renameat2, from_fd, from, to_fd, to, flags);
         step("renamed", to);
         return r;
+}
+
+int renameat(int from_fd, const char *from, int to_fd, const char *to)
+{
+        return renameat2(from_fd, from, to_fd, to, 0);
 }
 
 int rename(const char *from, const char *to)
