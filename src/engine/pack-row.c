@@ -13,9 +13,11 @@
 #include "base/id.h"
 #include "base/pack.h"
 #include "base/parse.h"
+#include "engine/command.h"
 #include "engine/pack.h"
 
 #define CONTEXTS_MAX 100
+#define COMMANDS_MAX 1024 /* as many as a keeper has */
 #define TEXT_MAX 4096
 #define WORDS "abcdefghijklmnopqrstuvwxyz0123456789_"
 
@@ -161,10 +163,67 @@ static bool context_is_sound(json_t *c)
                number_is(c, "generation") && number_is(c, "execution_count") && number_is(c, "kernel_pid");
 }
 
+static bool argv_is_sound(json_t *argv)
+{
+        json_t *arg;
+        size_t i;
+
+        json_array_foreach (argv, i, arg)
+                if (!json_is_string(arg))
+                        return false;
+        return !argv || json_is_array(argv);
+}
+
+/* What was asked for: a service of it is started with that again. */
+static bool asked_is_sound(json_t *c)
+{
+        static const char *const fields[] = {
+                "timeout_seconds", "output_max", "on_disconnect", "command", "argv", "cwd", "user",
+                "restart",         "env",        "restart_of",    NULL};
+        const char *text = json_string_value(json_object_get(c, "spec"));
+        _cleanup_json_ json_t *spec = text ? json_loads(text, 0, NULL) : NULL;
+        json_t *limit = json_object_get(spec, "timeout_seconds"), *max = json_object_get(spec, "output_max"),
+               *env = json_object_get(spec, "env"), *command = json_object_get(spec, "command");
+        _cleanup_free_ char *pairs = NULL;
+
+        return json_is_object(spec) && cop_json_check_keys(spec, fields, NULL) >= 0 &&
+               (!limit || json_is_null(limit) || (json_is_number(limit) && json_number_value(limit) >= 0)) &&
+               (!max || (json_is_integer(max) && json_integer_value(max) > 0 &&
+                         json_integer_value(max) <= (json_int_t)COP_COMMAND_LOG_MAX)) &&
+               text_is(spec, "on_disconnect", WORDS, 20) && (!command || json_is_string(command)) &&
+               argv_is_sound(json_object_get(spec, "argv")) && text_is(spec, "cwd", NULL, TEXT_MAX) &&
+               text_is(spec, "user", NULL, 100) && text_is(spec, "restart_of", WORDS, COP_STORE_ID_MAX - 1) &&
+               (!env || (json_is_object(env) && cop_env_to_json(env, &pairs, NULL) >= 0));
+}
+
+/* Its id is the key by which the keeper knows it, and the name of its log. */
+static bool command_is_sound(json_t *c)
+{
+        static const char *const fields[] = {"id", "pid", "detached", "started_at", "spec", NULL};
+        const char *id = json_string_value(json_object_get(c, "id"));
+
+        return json_is_object(c) && cop_json_check_keys(c, fields, NULL) >= 0 && id && strncmp(id, "cmd_", 4) == 0 &&
+               text_is(c, "id", WORDS, COP_STORE_ID_MAX - 1) && number_is(c, "pid") && number_is(c, "started_at") &&
+               json_is_boolean(json_object_get(c, "detached")) && asked_is_sound(c);
+}
+
+static bool commands_are_sound(json_t *commands)
+{
+        json_t *command;
+        size_t i;
+
+        if (commands && (!json_is_array(commands) || json_array_size(commands) > COMMANDS_MAX))
+                return false;
+        json_array_foreach (commands, i, command)
+                if (!command_is_sound(command))
+                        return false;
+        return true;
+}
+
 static int check_spec(json_t *spec, struct cop_error *err)
 {
-        static const char *const fields[] = {"contexts", "generation",  "limits",  "env", "ordinal",
-                                             "policy",   "travel_cell", "history", NULL};
+        static const char *const fields[] = {"contexts", "commands", "generation",  "limits",  "env",
+                                             "ordinal",  "policy",   "travel_cell", "history", NULL};
         json_t *contexts = json_object_get(spec, "contexts"), *env = json_object_get(spec, "env"), *context;
         _cleanup_free_ char *text = NULL, *policy = NULL;
         size_t i;
@@ -176,6 +235,8 @@ static int check_spec(json_t *spec, struct cop_error *err)
         json_array_foreach (contexts, i, context)
                 if (!context_is_sound(context))
                         return damaged("what it says of a context makes no sense", err);
+        if (!commands_are_sound(json_object_get(spec, "commands")))
+                return damaged("what it says of a command makes no sense", err);
         if (cop_env_to_json(env, &text, NULL) < 0 || !json_is_object(json_object_get(spec, "policy")) ||
             cop_policy_to_json(NULL, json_object_get(spec, "policy"), &policy, NULL) < 0)
                 return damaged("its environment or policy makes no sense", err);

@@ -137,6 +137,8 @@ def test_a_session_goes_on_in_another_home(other, source, memory_pack):
     assert moved.text(FILES) == "'files'"
     ticks = moved.read("/tmp/ticks")
     wait_for(lambda: moved.read("/tmp/ticks") not in (ticks, b""))
+    (ticking,) = other.api.get(f"{moved.path}/commands")["commands"]
+    assert ticking["status"] == "running" and ticking["argv"][0] == "sh"
     # Saved, packed and taken up again, it is still the same.
     again = other.api.post(f"{moved.path}/snapshots", {"name": "again"})
     twice = unpack(other.api, pack(other.api, "again"), "?name=twice")
