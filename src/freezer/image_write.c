@@ -39,7 +39,7 @@ struct cop_image_writer {
 static void ask_cpu(struct img_header *h)
 {
         /* The features a program may have chosen code by: leaves 1, 7.0, 7.1, 0x80000001 and 0xd.1. */
-        unsigned a, b, c, d, n = 0, max = __get_cpuid_max(0, NULL);
+        unsigned a, b, c, d, n = 0, max = (unsigned)__get_cpuid_max(0, NULL);
 
         if (max >= 1) {
                 __cpuid(1, a, b, c, d);
@@ -57,7 +57,7 @@ static void ask_cpu(struct img_header *h)
                         __cpuid_count(7, 1, a, b, c, d);
                 h->cpu_words[n++] = a;
         }
-        if (__get_cpuid_max(0x80000000, NULL) >= 0x80000001) {
+        if ((unsigned)__get_cpuid_max(0x80000000, NULL) >= 0x80000001) {
                 __cpuid(0x80000001, a, b, c, d);
                 h->cpu_words[n++] = c;
                 h->cpu_words[n++] = d;

@@ -26,7 +26,6 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <sys/uio.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
