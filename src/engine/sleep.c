@@ -145,9 +145,12 @@ static void boot(struct cop_sandbox *sb);
 
 static const char *reason_of(const struct cop_error *err)
 {
-        if (err->code == COP_ERR_image_mismatch)
-                return strstr(err->message, "kernel") ? "kernel_mismatch" : "cpu_mismatch";
-        return "restore_failed";
+        static const char *const mismatches[] = {"kernel_mismatch", "cpu_mismatch"};
+
+        for (size_t i = 0; err->code == COP_ERR_image_mismatch && i < ELEMENTSOF(mismatches); i++)
+                if (strstr(err->message, mismatches[i]))
+                        return mismatches[i];
+        return "restore_failed"; /* among it: written by another version of Coppice */
 }
 
 static void asleep_again(struct cop_sandbox *sb, const struct cop_error *err)

@@ -24,8 +24,8 @@
 #include <sys/rseq.h>
 #include <sys/shm.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 

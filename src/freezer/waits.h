@@ -7,8 +7,8 @@
  *      A thread that slept in the call until it was stopped has slept since se.exec_start of /proc/PID/sched, read just before
  *      the stop; its voluntary switches tell that it did not wake up in between.  The clock of that number is its CPU's, which
  *      leaves out stolen time and interrupts and is another one on each CPU: "now" is what the engine itself has for exec_start
- *      on that CPU, where it goes after the stop (on all, when it is not sure which one it was).  As that clock is never fast, and a call begins before it sleeps, the end is
- *      never too early; late by what was stolen meanwhile.
+ *      on that CPU, where it goes after the stop (on all, when it is not sure which one it was).  As that clock is never fast,
+ *      and a call begins before it sleeps, the end is never too early; late by what was stolen meanwhile.
  *      What the engine knew when the tree went on from a freeze or a thaw: it has then marked the call (interrupted.c).
  *
  * Where nothing is known the limit counts from now, as if the call had just begun.  So it is on a kernel without /proc/PID/sched.

@@ -325,8 +325,9 @@ static int freeze_tree(struct cop_keep *k, struct cop_keep_node *n, struct cop_e
                 /* A process ended while it was being looked for: the stop was not reached. */
                 for (int i = 0; r == -ESRCH && i < RACES && n->saved.len == 0; i++)
                         r = empty_folder(mem_fd, err) < 0 ? -EIO : cop_freeze(&request, &n->result, err);
-                if (r < 0 && err->code == COP_ERR_image_damaged && parent_mem_fd >= 0 && n->saved.len == 0) {
-                        /* It is the parent that is damaged, and this tree was perhaps booted cold for that. */
+                if (r < 0 && (err->code == COP_ERR_image_damaged || err->code == COP_ERR_image_mismatch) &&
+                    parent_mem_fd >= 0 && n->saved.len == 0) {
+                        /* It is the parent that is damaged, or another engine's, and this tree was perhaps booted cold for that. */
                         request.parent_dir_fd = -EBADF;
                         r = empty_folder(mem_fd, err) < 0 ? -EIO : cop_freeze(&request, &n->result, err);
                 }

@@ -234,6 +234,27 @@ def test_a_cold_boot_says_so(states_daemon, sb):
     assert sb.resume()["memoryRestored"] is True, "the new state is whole"
 
 
+def test_memory_of_another_version_of_coppice(states_daemon, sb):
+    """After an upgrade: a cold boot that names the formats, and what comes after it is whole although its parent cannot be read."""
+    sb.ok("x = 1; open('/workspace/kept', 'w').write('files are here')")
+    sb.suspend()
+    with open(states_daemon.home / "nodes" / sb.info()["node_id"] / "mem/meta.img", "r+b") as file:
+        file.seek(8)
+        file.write((1).to_bytes(4, "little"))
+    with pytest.raises(ApiError) as refused:
+        sb.resume(require_memory=True)
+    assert refused.value.code == "image_mismatch" and "format 1, this engine reads 2" in refused.value.message
+    back = sb.resume(cold=True)
+    assert (back["memoryRestored"], back["resumeReason"]) == (False, "restore_failed") and "format 1" in back["resumeMessage"]
+    assert sb.text("open('/workspace/kept').read()") == "'files are here'"
+    sb.ok("x = 2")
+    node = sb.snapshot()
+    sb.suspend()
+    assert sb.resume()["memoryRestored"] is True and sb.text("x") == "2"
+    sb.ok("x = 3")
+    assert sb.goto(node["id"])["memoryRestored"] is True and sb.text("x") == "2"
+
+
 # -- snapshots -----------------------------------------------------------------------------------------------------------
 
 
