@@ -4,10 +4,13 @@ import os
 import pty
 import re
 import select
+import signal
 import time
 
 pid, master = pty.fork()
 if pid == 0:
+    for ignored in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):  # by who started us in the background, and bash would leave it so
+        signal.signal(ignored, signal.SIG_DFL)
     os.execve("/bin/bash", ["bash", "--norc", "--noprofile", "-i"], {"PS1": "P> ", "PATH": os.environ["PATH"], "TERM": "dumb"})
 
 text = ""
