@@ -151,16 +151,6 @@ int cop_procfs_status(int dir_fd, struct cop_procfs_status *ret, struct cop_erro
         return 0;
 }
 
-/* Of linux/fs.h since 6.11. */
-struct procmap_query {
-        uint64_t size, query_flags, query_addr;
-        uint64_t vma_start, vma_end, vma_flags, vma_page_size, vma_offset, inode;
-        uint32_t dev_major, dev_minor, vma_name_size, build_id_size;
-        uint64_t vma_name_addr, build_id_addr;
-};
-#define PROCMAP_QUERY_ _IOWR('f', 17, struct procmap_query)
-#define PROCMAP_QUERY_COVERING_OR_NEXT 0x10
-
 static uint32_t vm_flag(const char *two, struct cop_vma *v)
 {
         static const struct {
@@ -269,27 +259,30 @@ static int add_name(struct names *t, const char *name, uint32_t *ret)
         return 0;
 }
 
-/* The area at or after `at`; with its name, of PATH_MAX bytes, unless that is NULL. */
-static int query(int fd, uint64_t at, char *name, struct procmap_query *ret)
+#define PROCMAP_QUERY_ _IOWR('f', 17, struct cop_procmap_query)
+#define PROCMAP_QUERY_COVERING_OR_NEXT 0x10
+
+int cop_procmap_query(int maps_fd, uint64_t at, char *name, struct cop_procmap_query *ret)
 {
-        *ret = (struct procmap_query){.size = sizeof(*ret),
-                                      .query_flags = PROCMAP_QUERY_COVERING_OR_NEXT,
-                                      .query_addr = at,
-                                      .vma_name_addr = (uintptr_t)name,
-                                      .vma_name_size = name ? PATH_MAX : 0};
-        return ioctl(fd, PROCMAP_QUERY_, ret) < 0 ? -errno : 0;
+        *ret = (struct cop_procmap_query){.size = sizeof(*ret),
+                                          .query_flags = PROCMAP_QUERY_COVERING_OR_NEXT,
+                                          .query_addr = at,
+                                          .vma_name_addr = (uintptr_t)name,
+                                          .vma_name_size = name ? PATH_MAX : 0};
+        return ioctl(maps_fd, PROCMAP_QUERY_, ret) < 0 ? -errno : 0;
 }
 
-static struct cop_vma area_of(const struct procmap_query *q)
+static struct cop_vma area_of(const struct cop_procmap_query *q)
 {
-        return (struct cop_vma){
-                .start = q->vma_start,
-                .end = q->vma_end,
-                .offset = q->vma_offset,
-                .dev = makedev(q->dev_major, q->dev_minor),
-                .ino = q->inode,
-                .flags = (q->vma_flags & 1 ? IMG_VMA_READ : 0U) | (q->vma_flags & 2 ? IMG_VMA_WRITE : 0U) |
-                         (q->vma_flags & 4 ? IMG_VMA_EXEC : 0U) | (q->vma_flags & 8 ? IMG_VMA_SHARED : 0U)};
+        return (struct cop_vma){.start = q->vma_start,
+                                .end = q->vma_end,
+                                .offset = q->vma_offset,
+                                .dev = makedev(q->dev_major, q->dev_minor),
+                                .ino = q->inode,
+                                .flags = (q->vma_flags & 1 ? IMG_VMA_READ : 0U) |
+                                         (q->vma_flags & 2 ? IMG_VMA_WRITE : 0U) |
+                                         (q->vma_flags & 4 ? IMG_VMA_EXEC : 0U) |
+                                         (q->vma_flags & COP_PROCMAP_SHARED ? IMG_VMA_SHARED : 0U)};
 }
 
 /* What maps says, by one ioctl for each area: a third of the time, as nothing is made text and the name of a file is asked for once
@@ -300,7 +293,7 @@ static int query_vmas(int dir_fd, struct cop_vmas *vs)
         _cleanup_close_ int fd = openat(dir_fd, "maps", O_RDONLY | O_CLOEXEC);
         char name[PATH_MAX];
         struct names names = {0};
-        struct procmap_query q = {0};
+        struct cop_procmap_query q = {0};
         size_t allocated = 0;
         uint32_t none; /* an empty name, at 0 */
         int r = fd < 0 ? -errno : add_name(&names, "", &none);
@@ -309,14 +302,14 @@ static int query_vmas(int dir_fd, struct cop_vmas *vs)
                 struct cop_vma *v = add_vma(vs, &allocated), *last = vs->count > 0 ? v - 1 : NULL;
                 /* After an area of a file another one of it is likely, whose name costs more than all the rest. */
                 bool named = !last || !last->ino;
-                r = v ? query(fd, at, named ? name : NULL, &q) : -ENOMEM;
+                r = v ? cop_procmap_query(fd, at, named ? name : NULL, &q) : -ENOMEM;
                 if (r < 0)
                         break;
                 *v = area_of(&q);
                 if (last && v->ino && last->ino == v->ino && last->dev == v->dev) {
                         v->path = last->path;
                 } else {
-                        r = named ? 0 : query(fd, v->start, name, &q);
+                        r = named ? 0 : cop_procmap_query(fd, v->start, name, &q);
                         if (r == 0 && q.vma_name_size > 0)
                                 r = add_name(&names, name, &v->path);
                 }

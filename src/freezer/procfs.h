@@ -67,6 +67,17 @@ void cop_vmas_done(struct cop_vmas *v);
 /* full: reads smaps (flags such as growsdown need it); otherwise maps only, flags from the permissions. */
 int cop_procfs_vmas(int dir_fd, bool full, struct cop_vmas *ret, struct cop_error *err);
 
+/* PROCMAP_QUERY of linux/fs.h, kernel >= 6.11: the area at or after `at`; with its name, of PATH_MAX bytes, unless that is NULL.
+ * -ENOENT: there is none; -ENOTTY: an older kernel. */
+struct cop_procmap_query {
+        uint64_t size, query_flags, query_addr;
+        uint64_t vma_start, vma_end, vma_flags, vma_page_size, vma_offset, inode;
+        uint32_t dev_major, dev_minor, vma_name_size, build_id_size;
+        uint64_t vma_name_addr, build_id_addr;
+};
+#define COP_PROCMAP_SHARED 0x08 /* in vma_flags, as are 1 read, 2 write, 4 execute */
+int cop_procmap_query(int maps_fd, uint64_t at, char *name, struct cop_procmap_query *ret);
+
 /* Address of the vdso's text, 0: none. */
 uint64_t cop_procfs_vdso(int dir_fd);
 

@@ -606,34 +606,26 @@ static void add_scheduling(struct region *g, struct table *t, const struct img_t
         add(g, t, 0, SYS_sched_setattr, 0, PTR(put(g, &attr, sizeof(attr))), 0, 0, 0, 0);
 }
 
+/* Are the first n filters of both the same? */
+static bool filters_equal(const struct cop_image *image, const struct img_thread *a, const struct img_thread *b,
+                          uint32_t n)
+{
+        for (uint32_t i = 0; i < n; i++) {
+                const struct img_filter *x = IMG_RECORD(image, IMG_FILTERS, img_filter, a->first_filter + i),
+                                        *y = IMG_RECORD(image, IMG_FILTERS, img_filter, b->first_filter + i);
+                if (x->program.length != y->program.length ||
+                    memcmp(cop_image_at(image, &x->program), cop_image_at(image, &y->program), x->program.length) != 0)
+                        return false;
+        }
+        return true;
+}
+
 bool cop_restore_filters_late(const struct cop_image *image, const struct img_thread *t)
 {
         const struct img_proc *root = IMG_RECORD(image, IMG_PROCS, img_proc, 0);
         const struct img_thread *first = IMG_RECORD(image, IMG_THREADS, img_thread, root->first_thread);
 
-        if (t->filters > first->filters)
-                return true;
-        for (uint32_t i = 0; i < t->filters; i++) {
-                const struct img_filter *a = IMG_RECORD(image, IMG_FILTERS, img_filter, t->first_filter + i),
-                                        *b = IMG_RECORD(image, IMG_FILTERS, img_filter, first->first_filter + i);
-                if (a->program.length != b->program.length ||
-                    memcmp(cop_image_at(image, &a->program), cop_image_at(image, &b->program), a->program.length) != 0)
-                        return true;
-        }
-        return false;
-}
-
-static bool same_filters(const struct cop_restore *r, const struct img_thread *a, const struct img_thread *b)
-{
-        for (uint32_t i = 0; i < a->filters && a->filters == b->filters; i++) {
-                const struct img_filter *x = IMG_RECORD(r->image, IMG_FILTERS, img_filter, a->first_filter + i),
-                                        *y = IMG_RECORD(r->image, IMG_FILTERS, img_filter, b->first_filter + i);
-                if (x->program.length != y->program.length ||
-                    memcmp(cop_image_at(r->image, &x->program), cop_image_at(r->image, &y->program),
-                           x->program.length) != 0)
-                        return false;
-        }
-        return a->filters == b->filters;
+        return t->filters > first->filters || !filters_equal(image, t, first, t->filters);
 }
 
 /* Setting a filter compiles it: 0.25 ms for ours.  So where all threads have the same ones, the first sets them for all
@@ -644,9 +636,11 @@ static bool filters_together(const struct cop_restore *r, const struct img_proc 
 
         if (first->filters == 0 || p->threads < 2 || cop_restore_filters_late(r->image, first))
                 return false;
-        for (uint32_t i = 1; i < p->threads; i++)
-                if (!same_filters(r, first, RESTORE_THREAD(r, p->first_thread + i)))
+        for (uint32_t i = 1; i < p->threads; i++) {
+                const struct img_thread *th = RESTORE_THREAD(r, p->first_thread + i);
+                if (th->filters != first->filters || !filters_equal(r->image, first, th, first->filters))
                         return false;
+        }
         return true;
 }
 

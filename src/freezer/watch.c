@@ -34,17 +34,6 @@
 #endif
 #define MADV_GUARD_INSTALL_ 102
 
-/* PROCMAP_QUERY of linux/fs.h, kernel >= 6.11. */
-struct procmap_query {
-        uint64_t size, query_flags, query_addr;
-        uint64_t vma_start, vma_end, vma_flags, vma_page_size, vma_offset, inode;
-        uint32_t dev_major, dev_minor, vma_name_size, build_id_size;
-        uint64_t vma_name_addr, build_id_addr;
-};
-#define PROCMAP_QUERY_ _IOWR('f', 17, struct procmap_query)
-#define PROCMAP_NEXT 0x10
-#define PROCMAP_SHARED 0x08
-
 struct cop_watch {
         int epoll_fd;
         int *listeners; /* owned, and what they hold */
@@ -201,16 +190,17 @@ struct piece {
 
 static int next_piece(const struct cop_watch *w, int maps_fd, uint64_t address, uint64_t end, struct piece *p)
 {
-        struct procmap_query q = {.size = sizeof(q), .query_addr = address, .query_flags = PROCMAP_NEXT};
+        struct cop_procmap_query q;
 
         if (address >= end)
                 return 0;
-        if (ioctl(maps_fd, PROCMAP_QUERY_, &q) < 0)
-                return errno == ENOENT ? 0 : -errno;
+        int r = cop_procmap_query(maps_fd, address, NULL, &q);
+        if (r < 0)
+                return r == -ENOENT ? 0 : r;
         if (q.vma_start >= end)
                 return 0;
         *p = (struct piece){.start = MAX_OF(q.vma_start, address), .end = MIN_OF(q.vma_end, end), .flags = q.vma_flags};
-        for (size_t i = 0; i < w->file_count && !(q.vma_flags & PROCMAP_SHARED); i++)
+        for (size_t i = 0; i < w->file_count && !(q.vma_flags & COP_PROCMAP_SHARED); i++)
                 if (w->files[i].ino == q.inode && w->files[i].dev == makedev(q.dev_major, q.dev_minor))
                         p->image = true;
         return 1;
@@ -358,7 +348,7 @@ static int make_copy(const struct cop_watch *w, struct patient *p, int maps_fd, 
         int r;
 
         for (at = start; (r = next_piece(w, maps_fd, at, end, &piece)) > 0; at = piece.end) {
-                if (piece.start != at || piece.flags & PROCMAP_SHARED || (at > start && protection(&piece) != prot))
+                if (piece.start != at || piece.flags & COP_PROCMAP_SHARED || (at > start && protection(&piece) != prot))
                         return -EDOM; /* never was one area: the call may fail as it would have */
                 prot = protection(&piece);
         }

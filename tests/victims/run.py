@@ -312,27 +312,24 @@ class Run:
         if self.text().count("PASS") != len(children) + already:
             raise Failed(f"{self.text().count('PASS')} of {len(children) + already} passed: {self.text()[-300:]}")
 
-    def refused(self, child, text):
-        """Frozen is refused by name, the tree runs on and passes."""
-        for kill in (True, False)[: int(self.victim.settings.get("refusals", 2))]:
-            try:
-                self.freeze(child, kill=kill)
-            except Failed as e:
-                if text not in str(e) or "not_freezable" not in str(e):
-                    raise Failed(f"refused, but not as a {text!r}: {e}") from None
-            else:
-                raise Failed("was frozen, but should have been refused")
-        self.go(child)
-
-    def refused_running(self, child, text):
-        """Refused by name when it is to run on, but not when it is to end."""
+    def refused_once(self, child, text, kill):
         try:
-            self.freeze(child, kill=False)
+            self.freeze(child, kill=kill)
         except Failed as e:
             if text not in str(e) or "not_freezable" not in str(e):
                 raise Failed(f"refused, but not as a {text!r}: {e}") from None
         else:
-            raise Failed("was frozen and runs on, but should have been refused")
+            raise Failed(f"was frozen{'' if kill else ' and runs on'}, but should have been refused")
+
+    def refused(self, child, text):
+        """Frozen is refused by name, the tree runs on and passes."""
+        for kill in (True, False)[: int(self.victim.settings.get("refusals", 2))]:
+            self.refused_once(child, text, kill)
+        self.go(child)
+
+    def refused_running(self, child, text):
+        """Refused by name when it is to run on, but not when it is to end."""
+        self.refused_once(child, text, kill=False)
         self.go(self.thaw(self.freeze(child)))
 
     def flavour(self, name):

@@ -38,6 +38,15 @@ static inline socklen_t unix_name(struct sockaddr_un *a, const char *name, size_
         return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n);
 }
 
+static inline int unix_client(int type, const char *name, size_t n)
+{
+        struct sockaddr_un a;
+        int fd = socket(AF_UNIX, type, 0);
+
+        CHECK(connect(fd, (struct sockaddr *)&a, unix_name(&a, name, n)) == 0);
+        return fd;
+}
+
 static inline int tcp_listen(struct sockaddr_in *a, int backlog)
 {
         socklen_t n = sizeof(*a);

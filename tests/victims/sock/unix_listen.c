@@ -12,28 +12,19 @@ static int listener(int type, const char *name, size_t n, int backlog)
         return fd;
 }
 
-static int client(int type, const char *name, size_t n)
-{
-        struct sockaddr_un a;
-        int fd = socket(AF_UNIX, type, 0);
-
-        CHECK(connect(fd, (struct sockaddr *)&a, unix_name(&a, name, n)) == 0);
-        return fd;
-}
-
 int main(void)
 {
         int path = listener(SOCK_STREAM, "path", 5, 10), abs = listener(SOCK_STREAM, "\0abstract", 9, 10),
             seq = listener(SOCK_SEQPACKET, "seq", 4, 3), gone = listener(SOCK_STREAM, "gone", 5, 3);
-        int c1 = client(SOCK_STREAM, "path", 5), c2 = client(SOCK_STREAM, "path", 5),
-            c3 = client(SOCK_STREAM, "path", 5);
+        int c1 = unix_client(SOCK_STREAM, "path", 5), c2 = unix_client(SOCK_STREAM, "path", 5),
+            c3 = unix_client(SOCK_STREAM, "path", 5);
 #ifdef PENDING_DATA
         say(c1, "from c1");
         say(c2, "closed already");
         close(c2);
 #endif
-        int ca = client(SOCK_STREAM, "\0abstract", 9), cs = client(SOCK_SEQPACKET, "seq", 4),
-            cg = client(SOCK_STREAM, "gone", 5);
+        int ca = unix_client(SOCK_STREAM, "\0abstract", 9), cs = unix_client(SOCK_SEQPACKET, "seq", 4),
+            cg = unix_client(SOCK_STREAM, "gone", 5);
 #ifdef PENDING_DATA
         say(ca, "abstract");
         say(cs, "s1");
@@ -69,7 +60,7 @@ int main(void)
         struct sockaddr_un name = {0};
         socklen_t n = sizeof(name);
         CHECK(getpeername(ca, (struct sockaddr *)&name, &n) == 0 && memcmp(name.sun_path, "\0abstract", 9) == 0);
-        int late = client(SOCK_STREAM, "path", 5), al = accept(path, NULL, NULL);
+        int late = unix_client(SOCK_STREAM, "path", 5), al = accept(path, NULL, NULL);
         say(late, "late");
         expect(al, "late");
         victim_pass();

@@ -18,22 +18,13 @@ static int listener(int type, const char *name, size_t n)
         return fd;
 }
 
-static int client(int type, const char *name, size_t n)
-{
-        struct sockaddr_un a;
-        int fd = socket(AF_UNIX, type, 0);
-
-        CHECK(connect(fd, (struct sockaddr *)&a, unix_name(&a, name, n)) == 0);
-        return fd;
-}
-
 /* Connects, writes and ends. */
 static pid_t visitor(int fd)
 {
         pid_t pid = fork();
 
         if (pid == 0) {
-                int c = client(SOCK_STREAM, "\0one", 4);
+                int c = unix_client(SOCK_STREAM, "\0one", 4);
                 send_fds(c, &fd, 1, "visited");
                 say(c, "and gone");
                 _exit(0);
@@ -85,10 +76,10 @@ int main(void)
         CHECK(epoll_ctl(ep, EPOLL_CTL_ADD, p[0], &event) == 0);
 
         pid_t visited = visitor(p[0]);
-        int half = client(SOCK_STREAM, "\0one", 4);
+        int half = unix_client(SOCK_STREAM, "\0one", 4);
         say(half, "half");
         CHECK(shutdown(half, SHUT_WR) == 0);
-        int silent = client(SOCK_STREAM, "\0one", 4), named = socket(AF_UNIX, SOCK_STREAM, 0);
+        int silent = unix_client(SOCK_STREAM, "\0one", 4), named = socket(AF_UNIX, SOCK_STREAM, 0);
         struct sockaddr_un a;
         CHECK(bind(named, (struct sockaddr *)&a, unix_name(&a, "\0named", 6)) == 0);
         CHECK(connect(named, (struct sockaddr *)&a, unix_name(&a, "\0one", 4)) == 0);
@@ -97,7 +88,7 @@ int main(void)
         close(tcp[1]);
         close(pair[1]);
         close(ep);
-        int left = client(SOCK_SEQPACKET, "\0two", 4);
+        int left = unix_client(SOCK_SEQPACKET, "\0two", 4);
         say(left, "a message");
         say(left, "another");
         close(left);
