@@ -167,42 +167,79 @@ static int dump_epoll(struct cop_dump *d, struct cop_dump_file *known, struct im
         return 0;
 }
 
-static int dump_timerfd(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct cop_error *err)
+/* What fdinfo has of a timerfd. */
+struct timerfd_state {
+        uint64_t clock, flags, ticks, value, interval; /* value and interval in ns */
+};
+
+static uint64_t fdinfo_ns(const char *text, const char *name)
 {
         unsigned long long s, ns;
-        struct itimerspec its;
-        struct timespec now;
-        const char *v;
-        char path[64];
-        _cleanup_free_ char *text = NULL;
-        int fd = cop_dump_duplicate(d, known, err);
+        const char *v = cop_procfs_field(text, name, NULL);
 
-        /* A periodic timer that fired counts its ticks only when it is looked at. */
-        if (fd < 0 || timerfd_gettime(fd, &its) < 0)
-                return fd < 0 ? fd : cop_error_errno(err, errno, "reading a timerfd");
+        return v && sscanf(v, "(%llu, %llu)", &s, &ns) == 2 ? s * 1000000000ULL + ns : 0;
+}
+
+static int read_timerfd(int fd, struct timerfd_state *ret, struct cop_error *err)
+{
+        _cleanup_free_ char *text = NULL;
+        struct itimerspec its;
+        char path[64];
+
+        /* A periodic timer that fired counts its ticks, and is armed again, only when it is looked at. */
+        if (timerfd_gettime(fd, &its) < 0)
+                return cop_error_errno(err, errno, "reading a timerfd");
         snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
         int r = cop_read_file(AT_FDCWD, path, 4096, &text, NULL, err);
         if (r < 0)
                 return r;
+        *ret = (struct timerfd_state){
+                .clock = cop_procfs_field_u64(text, "clockid", 10),
+                .flags = cop_procfs_field_u64(text, "settime flags", 8),
+                .ticks = cop_procfs_field_u64(text, "ticks", 10),
+                .value = fdinfo_ns(text, "it_value"),
+                .interval = fdinfo_ns(text, "it_interval"),
+        };
+        return 0;
+}
 
+/* The timer runs on while it is read: one that fires in between has no time left, as if it were disarmed. */
+static int settle_timerfd(int fd, struct timerfd_state *ret, struct cop_error *err)
+{
+        int r = read_timerfd(fd, ret, err);
+
+        for (int tries = 0; r == 0 && ret->value == 0 && tries < 3 && (ret->interval > 0 || ret->ticks == 0); tries++)
+                r = read_timerfd(fd, ret, err);
+        if (ret->interval > 0 && ret->ticks > 0 && ret->value == 0)
+                ret->value = 1; /* it fires faster than it can be read */
+        if (ret->interval == 0 && ret->ticks > 0)
+                ret->value = 0;
+        return r;
+}
+
+static int dump_timerfd(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct cop_error *err)
+{
+        struct timerfd_state t = {0};
+        struct timespec now;
+        int fd = cop_dump_duplicate(d, known, err);
+        int r = fd < 0 ? fd : settle_timerfd(fd, &t, err);
+
+        if (r < 0)
+                return r;
         f->kind = IMG_FILE_TIMERFD;
-        f->arg[0] = cop_procfs_field_u64(text, "clockid", 10);
-        f->arg[1] = cop_procfs_field_u64(text, "ticks", 10);
-        f->arg[2] = cop_procfs_field_u64(text, "settime flags", 8);
-        v = cop_procfs_field(text, "it_value", NULL);
-        if (v && sscanf(v, "(%llu, %llu)", &s, &ns) == 2)
-                f->arg[3] = s * 1000000000ULL + ns;
+        f->arg[0] = t.clock;
+        f->arg[1] = t.ticks;
+        f->arg[2] = t.flags;
+        f->arg[3] = t.value;
+        f->arg[4] = t.interval;
         /* When it will fire, on the tree's clock: for absolute ones, which must never fire early. */
-        clock_gettime(f->arg[0] == CLOCK_REALTIME   ? CLOCK_REALTIME
-                      : f->arg[0] == CLOCK_BOOTTIME ? CLOCK_BOOTTIME
-                                                    : CLOCK_MONOTONIC,
+        clock_gettime(t.clock == CLOCK_REALTIME   ? CLOCK_REALTIME
+                      : t.clock == CLOCK_BOOTTIME ? CLOCK_BOOTTIME
+                                                  : CLOCK_MONOTONIC,
                       &now);
-        f->arg[5] = (uint64_t)(now.tv_sec * 1000000000LL + now.tv_nsec) + f->arg[3];
-        if (f->arg[0] == CLOCK_MONOTONIC || f->arg[0] == CLOCK_BOOTTIME)
-                f->arg[5] += (uint64_t)d->clock_offset[f->arg[0] == CLOCK_BOOTTIME];
-        v = cop_procfs_field(text, "it_interval", NULL);
-        if (v && sscanf(v, "(%llu, %llu)", &s, &ns) == 2)
-                f->arg[4] = s * 1000000000ULL + ns;
+        f->arg[5] = (uint64_t)(now.tv_sec * 1000000000LL + now.tv_nsec) + t.value;
+        if (t.clock == CLOCK_MONOTONIC || t.clock == CLOCK_BOOTTIME)
+                f->arg[5] += (uint64_t)d->clock_offset[t.clock == CLOCK_BOOTTIME];
         return 0;
 }
 
