@@ -383,25 +383,15 @@ static int dump_area(struct area_state *s, const struct cop_vma *v, const struct
         return r < 0 ? cop_error_errno(err, -r, "collecting memory") : 0;
 }
 
-/* Writes the pages of the process's new extents: pass 0 the short runs, pass 1 the long ones. */
+/* Writes the pages of the process's new extents. */
 static int write_new(struct cop_dump *d, uint32_t proc, uint32_t first, struct cop_error *err)
 {
-        uint32_t n = cop_image_count(d->writer, IMG_EXTENTS);
         _cleanup_free_ struct cop_page_copy *c = calloc(1, sizeof(*c));
-        int r = 0;
 
         if (!c)
                 return cop_error_errno(err, ENOMEM, "writing pages");
         *c = (struct cop_page_copy){.writer = d->writer, .proc = &d->tree.procs[proc], .buffer = d->buffer};
-        for (int pass = 0; pass < 2 && r == 0; pass++) {
-                for (uint32_t i = first; i < n && r == 0; i++) {
-                        const struct img_extent *e = cop_image_record(d->writer, IMG_EXTENTS, i);
-                        if (e->source == IMG_NONE && (e->pages >= RUN_LONG) == (pass == 1))
-                                r = cop_page_copy_push(c, i, err);
-                }
-                if (r == 0)
-                        r = cop_page_copy_flush(c, err);
-        }
+        int r = cop_page_copy_extents(c, first, cop_image_count(d->writer, IMG_EXTENTS), err);
         d->pages_written += c->pages;
         return r;
 }

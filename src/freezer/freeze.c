@@ -282,14 +282,14 @@ static int run_stages(struct cop_dump *d, struct cop_freeze_result *res, struct 
         return r;
 }
 
-/* Before the stop of a tree that runs on: a first short stop to begin tracking, then copying while it runs. */
+/* Before the stop of a tree that runs on: a short one where something is to be tracked that was not, then copying while it runs. */
 static int precopy(struct cop_dump *d, struct cop_freeze_result *res, struct cop_error *err)
 {
         struct cop_tracker *t = d->request->tracker;
         usec_t begin = cop_now(CLOCK_MONOTONIC);
         int r = 0;
 
-        if (t->count == 0) {
+        if (cop_tracker_outdated(t)) {
                 r = cop_tree_stop(d->request->root, &d->tree, err);
                 if (r == 0)
                         r = cop_tree_read_registers(&d->tree, err);
@@ -298,7 +298,7 @@ static int precopy(struct cop_dump *d, struct cop_freeze_result *res, struct cop
                 if (r == 0)
                         r = cop_dump_check_filters(d, err);
                 if (r == 0)
-                        r = cop_tracker_adopt(t, d, err);
+                        r = cop_tracker_begin(t, d, err);
                 go_on(d);
                 res->first_pause = cop_now(CLOCK_MONOTONIC) - begin;
                 cop_waits_settle(d->request->waits, &d->tree, NULL, 0);

@@ -74,7 +74,7 @@ struct cop_freeze_result {
         uint64_t bytes;                     /* of the image's own files */
         uint32_t processes, threads, files;
         usec_t pause;       /* how long the tree stood still (all of it with KILL) */
-        usec_t first_pause; /* an earlier one, when a tracker began its work */
+        usec_t first_pause; /* an earlier one, when a tracker began its work or there was much new memory */
         usec_t total;
         usec_t stage[8]; /* stop, registers, maps, calls, descriptors, pages, commit, resume */
 };

@@ -170,7 +170,7 @@ static void drop_known(struct cop_page_copy *c)
         c->bytes = kept;
 }
 
-int cop_page_copy_flush(struct cop_page_copy *c, struct cop_error *err)
+static int flush(struct cop_page_copy *c, struct cop_error *err)
 {
         uint64_t offset;
         size_t at = 0;
@@ -206,7 +206,7 @@ int cop_page_copy_flush(struct cop_page_copy *c, struct cop_error *err)
         return 0;
 }
 
-int cop_page_copy_push(struct cop_page_copy *c, uint32_t extent, struct cop_error *err)
+static int push(struct cop_page_copy *c, uint32_t extent, struct cop_error *err)
 {
         const struct img_extent *e = extent_at(c, extent);
 
@@ -215,7 +215,7 @@ int cop_page_copy_push(struct cop_page_copy *c, uint32_t extent, struct cop_erro
         size_t n = (size_t)e->pages * IMG_PAGE;
         bool aligned = e->checksum == COP_COPY_ALIGNED;
         if (c->count == COP_COPY_IOVS || c->bytes + n > COP_COPY_BATCH || aligned || c->aligned) {
-                int r = cop_page_copy_flush(c, err);
+                int r = flush(c, err);
                 if (r < 0)
                         return r;
                 e = extent_at(c, extent);
@@ -225,4 +225,23 @@ int cop_page_copy_push(struct cop_page_copy *c, uint32_t extent, struct cop_erro
         c->extent[c->count++] = extent;
         c->bytes += n;
         return 0;
+}
+
+static int copy_runs(struct cop_page_copy *c, uint32_t first, uint32_t end, bool long_ones, struct cop_error *err)
+{
+        int r = 0;
+
+        for (uint32_t i = first; i < end && r == 0; i++) {
+                const struct img_extent *e = extent_at(c, i);
+                if (e && e->source == IMG_NONE && (e->pages >= COP_RUN_LONG) == long_ones)
+                        r = push(c, i, err);
+        }
+        return r == 0 ? flush(c, err) : r;
+}
+
+int cop_page_copy_extents(struct cop_page_copy *c, uint32_t first, uint32_t end, struct cop_error *err)
+{
+        int r = copy_runs(c, first, end, false, err);
+
+        return r == 0 ? copy_runs(c, first, end, true, err) : r;
 }

@@ -56,23 +56,26 @@ int cop_scan_end(struct cop_scan *s);
 #define COP_COPY_ALIGNED 1ULL        /* in the checksum of an extent still to be written: keep the congruence */
 #define COP_COPY_IOVS 256
 
-/* Copies pages of one process in batches: push extents (address and pages filled; at most COP_COPY_SIZE each), flush at
- * the end; offset, source and checksum of each are filled when it was written. */
+/* Copies pages of one process into the page file. */
 struct cop_page_copy {
         struct cop_image_writer *writer; /* borrowed */
         const struct cop_proc *proc;     /* borrowed */
         char *buffer;                    /* borrowed, COP_COPY_SIZE */
         struct img_extent *array;        /* extents are here, or in the writer's table when NULL */
-        struct iovec remote[COP_COPY_IOVS];
-        uint32_t extent[COP_COPY_IOVS];
-        size_t count, bytes;
-        bool aligned;    /* what waits is one aligned piece */
-        uint64_t pages;  /* written so far */
-        bool may_vanish; /* the process runs: pages that are gone meanwhile are no error (written as zeros) */
+        uint64_t pages;                  /* written so far */
+        bool may_vanish;                 /* the process runs: pages that are gone meanwhile are no error (written as zeros) */
         /* Pages that the parent image has as they are now are not written: extents of one page each, those that are known are
          * left with 0 pages, neighbours become one (and the others are left with 0).  NULL: all are written. */
         const struct cop_image *parent; /* borrowed */
         const struct img_proc *known;   /* borrowed: the process in the parent */
+
+        /* A batch that is being gathered. */
+        struct iovec remote[COP_COPY_IOVS];
+        uint32_t extent[COP_COPY_IOVS];
+        size_t count, bytes;
+        bool aligned; /* it is one aligned piece */
 };
-int cop_page_copy_push(struct cop_page_copy *c, uint32_t extent, struct cop_error *err);
-int cop_page_copy_flush(struct cop_page_copy *c, struct cop_error *err);
+/* Copies the extents from `first` up to `end` whose source is IMG_NONE (address and pages filled; at most COP_COPY_SIZE each), and
+ * fills source, offset and checksum.  Those shorter than COP_RUN_LONG come first, so that they lie together in the file and a thaw reads
+ * them with few calls. */
+int cop_page_copy_extents(struct cop_page_copy *c, uint32_t first, uint32_t end, struct cop_error *err);

@@ -30,6 +30,10 @@
 #define PRECOPY_PAGES 2048
 #define PRECOPY_ROUNDS 4
 
+/* Memory that is new since the last stop is not tracked, and is copied during the next one: where it is more, it gets a short stop of its
+ * own before, to be tracked. */
+#define GROWN_PAGES 1024
+
 struct cop_tracker *cop_tracker_new(void)
 {
         return calloc(1, sizeof(struct cop_tracker));
@@ -76,28 +80,37 @@ static bool wanted(const struct cop_vma *v)
         return !v->special && !(v->flags & (IMG_VMA_SHARED | IMG_VMA_DROPPABLE)) && !v->pfnmap && !v->hugetlb;
 }
 
-/* 1: registered, 0: this area cannot be, <0: the process's memory is another one now. */
-static int enroll(struct cop_tracked *t, uint64_t start, uint64_t end)
+/* Only in a stop: an area that is another by now would be registered in part, and so be two, over which mremap fails. */
+static bool enroll(struct cop_tracked *t, uint64_t start, uint64_t end)
 {
         struct uffdio_register reg = {.range = {.start = start, .len = end - start}, .mode = UFFDIO_REGISTER_MODE_WP};
 
-        if (ioctl(t->uffd, UFFDIO_REGISTER, &reg) == 0)
-                return 1;
-        return errno == ESRCH || errno == ENOMEM ? -errno : 0;
+        return ioctl(t->uffd, UFFDIO_REGISTER, &reg) == 0;
 }
 
-static bool known_area(const struct cop_tracked *t, uint64_t start, uint64_t end)
+/* Is the memory still that of the program that was tracked?  The kernel looks for it first, and finds that nothing can be at 0 then. */
+static bool is_same_memory(const struct cop_tracked *t)
 {
-        size_t low = 0, high = t->area_count;
+        struct uffdio_range nothing = {.start = 0, .len = IMG_PAGE};
 
-        while (low < high) {
-                size_t mid = (low + high) / 2;
-                if (t->areas[mid].start < start)
-                        low = mid + 1;
-                else
-                        high = mid;
+        return ioctl(t->uffd, UFFDIO_UNREGISTER, &nothing) == 0 || errno == EINVAL;
+}
+
+/* What precopying goes by, until the next stop. */
+static void note_areas(struct cop_tracked *t, const struct cop_vmas *vs)
+{
+        struct cop_tracked_area *areas = malloc((vs->count + 1) * sizeof(*areas));
+
+        free(t->areas);
+        t->areas = areas;
+        t->area_count = 0;
+        t->size = 0;
+        for (size_t i = 0; i < vs->count; i++) {
+                const struct cop_vma *v = &vs->list[i];
+                t->size += (v->end - v->start) / IMG_PAGE;
+                if (areas && v->tracked)
+                        areas[t->area_count++] = (struct cop_tracked_area){v->start, v->end, v->ino == 0};
         }
-        return low < t->area_count && t->areas[low].start == start && t->areas[low].end == end;
 }
 
 /* What is registered already costs little, so areas without another in between are registered with one call. */
@@ -106,41 +119,53 @@ void cop_tracker_cover(struct cop_tracker *tracker, pid_t pid, struct cop_vmas *
         struct cop_tracked *t = cop_tracker_find(tracker, pid);
         size_t n;
 
-        for (size_t i = 0; t && t->uffd >= 0 && i < vs->count; i += n) {
+        if (!t || t->uffd < 0)
+                return;
+        for (size_t i = 0; i < vs->count; i += n) {
                 struct cop_vma *v = &vs->list[i];
                 for (n = 0; i + n < vs->count && wanted(&v[n]);)
                         n++;
-                bool all = n > 0 && enroll(t, v->start, v[n - 1].end) == 1;
+                bool all = n > 0 && enroll(t, v->start, v[n - 1].end);
                 for (size_t k = 0; k < n; k++)
-                        v[k].tracked = all || enroll(t, v[k].start, v[k].end) == 1;
+                        v[k].tracked = all || enroll(t, v[k].start, v[k].end);
                 n = MAX_OF(n, 1u);
         }
+        note_areas(t, vs);
 }
 
-/* Registers every private area; remembers which were, so that the stop need not ask again. */
-static int enroll_all(struct cop_tracked *t, const struct cop_vmas *vs)
+static bool has_grown(const struct cop_tracked *t)
 {
-        struct cop_tracked_area *areas = malloc((vs->count + 1) * sizeof(*areas));
-        size_t n = 0;
+        _cleanup_free_ char *text = NULL;
+        char path[32];
 
-        if (!areas)
-                return -ENOMEM;
-        for (size_t i = 0; i < vs->count; i++) {
-                const struct cop_vma *v = &vs->list[i];
-                if (!wanted(v))
+        snprintf(path, sizeof(path), "/proc/%d/statm", t->pid);
+        return t->uffd >= 0 && cop_read_file(AT_FDCWD, path, 4096, &text, NULL, NULL) == 0 &&
+               strtoull(text, NULL, 10) >= t->size + GROWN_PAGES;
+}
+
+bool cop_tracker_outdated(const struct cop_tracker *t)
+{
+        for (size_t i = 0; i < t->count; i++)
+                if (has_grown(&t->list[i]))
+                        return true;
+        return t->count == 0;
+}
+
+int cop_tracker_begin(struct cop_tracker *t, struct cop_dump *d, struct cop_error *err)
+{
+        int r = cop_tracker_adopt(t, d, err);
+
+        for (size_t i = 0; r == 0 && i < d->tree.count; i++) {
+                const struct cop_proc *p = &d->tree.procs[i];
+                struct cop_vmas vs = {0};
+                if (p->zombie || !cop_tracker_find(t, p->pid))
                         continue;
-                int r = known_area(t, v->start, v->end) ? 1 : enroll(t, v->start, v->end);
-                if (r < 0) {
-                        free(areas);
-                        return r;
-                }
-                if (r == 1)
-                        areas[n++] = (struct cop_tracked_area){v->start, v->end, v->ino == 0};
+                r = cop_procfs_vmas(p->dir_fd, false, &vs, err);
+                if (r == 0)
+                        cop_tracker_cover(t, p->pid, &vs);
+                cop_vmas_done(&vs);
         }
-        free(t->areas);
-        t->areas = areas;
-        t->area_count = n;
-        return 0;
+        return r;
 }
 
 /* ---- making userfaultfds ---- */
@@ -247,7 +272,6 @@ static int copy_runs(struct cop_dump *d, struct cop_tracked *t, const struct cop
         /* Not where a page was copied already: what it was then is no longer what counts. */
         const struct img_proc *known = compare && t->pre.count == 0 ? cop_parent_proc(d->parent, t->nspid) : NULL;
         size_t n = 0, max = 0;
-        int r = 0;
 
         for (size_t i = 0; i < runs->count; i++)
                 max += (runs->list[i].end - runs->list[i].start) / COP_COPY_SIZE + COP_RUN_LONG;
@@ -269,15 +293,10 @@ static int copy_runs(struct cop_dump *d, struct cop_tracked *t, const struct cop
                                 step = IMG_PAGE;
                         fresh[n++] = (struct img_extent){.address = at,
                                                          .pages = (uint32_t)(step / IMG_PAGE),
+                                                         .source = IMG_NONE,
                                                          .checksum = aligned ? COP_COPY_ALIGNED : 0};
                 }
-        for (int pass = 0; pass < 2 && r == 0; pass++) { /* short runs lie together, as in dump_mem.c */
-                for (uint32_t i = 0; i < n && r == 0; i++)
-                        if ((fresh[i].pages >= COP_RUN_LONG) == (pass == 1))
-                                r = cop_page_copy_push(c, i, err);
-                if (r == 0)
-                        r = cop_page_copy_flush(c, err);
-        }
+        int r = cop_page_copy_extents(c, 0, (uint32_t)n, err);
         d->pages_written += c->pages;
         size_t left = 0;
         for (size_t i = 0; i < n; i++)
@@ -286,25 +305,6 @@ static int copy_runs(struct cop_dump *d, struct cop_tracked *t, const struct cop
         if (r == 0 && merge(&t->pre, fresh, left) < 0)
                 r = cop_error_errno(err, ENOMEM, "copying pages");
         return r;
-}
-
-/* Brings the list of areas up to date; false: the process ended, or is another program by now.  Reading maps costs more than all
- * the rest of a round, so areas are taken to be the same as long as the size of all together is.  Where that is not true, the
- * stop finds what was not copied here.  That the memory is still the same is asked by registering something again. */
-static bool update_areas(struct cop_tracked *t, int dir_fd)
-{
-        _cleanup_free_ char *text = NULL;
-        struct cop_vmas vs = {0};
-
-        if (cop_read_file(dir_fd, "statm", 4096, &text, NULL, NULL) < 0)
-                return false;
-        uint64_t size = strtoull(text, NULL, 10);
-        if (t->area_count > 0 && size == t->size && enroll(t, t->areas[0].start, t->areas[0].end) == 1)
-                return true;
-        bool ok = cop_procfs_vmas(dir_fd, false, &vs, NULL) == 0 && enroll_all(t, &vs) == 0;
-        cop_vmas_done(&vs);
-        t->size = size;
-        return ok;
 }
 
 /* One round over one process; returns the pages copied. */
@@ -318,7 +318,7 @@ static int64_t precopy_process(struct cop_dump *d, struct cop_tracked *t, bool e
 
         snprintf(path, sizeof(path), "/proc/%d", t->pid);
         _cleanup_close_ int dir_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        if (dir_fd < 0 || !update_areas(t, dir_fd)) {
+        if (dir_fd < 0 || !is_same_memory(t)) {
                 forget(t);
                 return 0;
         }

@@ -12,6 +12,9 @@
  * A page that was written may still hold what it held: short runs are compared with the parent image, and pages that are as they
  * are there are not copied (half of those that a small cell of Python writes to).
  *
+ * Areas are registered while the tree stands still only.  One that the program changes at that moment would be registered in part: two
+ * areas where there was one, over which a call to mremap fails.
+ *
  * Tracking is relative to one image: the last one that was committed.  When a freeze fails after pages were protected, or
  * the caller names another parent, what is known is void and everything counts as written once.
  */
@@ -35,9 +38,9 @@ struct cop_tracked_area {
 struct cop_tracked {
         pid_t pid, nspid; /* here; in its own namespace */
         int uffd, pagemap_fd;
-        struct cop_tracked_area *areas; /* owned: registered areas as they were last seen */
+        struct cop_tracked_area *areas; /* owned: registered areas as they were in the last stop */
         size_t area_count;
-        uint64_t size; /* of the address space then */
+        uint64_t size; /* of the address space then, in pages */
         struct cop_precopy pre;
 };
 
@@ -47,7 +50,11 @@ struct cop_tracker {
         size_t count;
 };
 
-/* Before the stop: registers new areas, copies what was written so far (all, the first time).  d->tree is not stopped. */
+/* Is there nothing to go by, or much memory that is not tracked yet?  Then cop_tracker_begin(), in a stop. */
+bool cop_tracker_outdated(const struct cop_tracker *t);
+/* In a stop: every process gets its userfaultfd and has its areas registered. */
+int cop_tracker_begin(struct cop_tracker *t, struct cop_dump *d, struct cop_error *err);
+/* Before the stop: copies what was written so far (all, the first time).  d->tree is not stopped. */
 int cop_tracker_precopy(struct cop_tracker *t, struct cop_dump *d, struct cop_error *err);
 /* In the stop: gives every process that has none its userfaultfd. */
 int cop_tracker_adopt(struct cop_tracker *t, struct cop_dump *d, struct cop_error *err);
