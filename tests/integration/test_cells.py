@@ -37,6 +37,16 @@ def test_imports_and_files_stay(sandbox):
     assert sandbox.text("import os; os.getcwd()") == "'/workspace'"
 
 
+def test_the_profile_is_made_again_when_it_is_wanted(sandbox):
+    """IPython's folders beside the connection file are taken away: they would be copied with every saved state."""
+    there = "import os; os.listdir(os.path.dirname(os.environ['IPYTHONDIR']))"
+    assert sorted(eval(sandbox.text(there))) == ["c.json", *[f"k-{i}" for i in range(1, 6)]]
+    sandbox.ok("%logstart\nx = 1\n%logstop")
+    assert "x = 1" in sandbox.text("open('ipython_log.py').read()")
+    sandbox.ok("!ipython3 -c 'print(1)' || python3 -m IPython -c 'print(1)'", timeout=60)
+    assert "ipython" in sandbox.text(there)
+
+
 def test_streams_are_apart_and_in_order(sandbox):
     cell = sandbox.ok("import sys\nprint('a'); print('b', file=sys.stderr); print('c'); print('d', file=sys.stderr)")
     assert cell["stdout"] == "a\nc\n" and cell["stderr"] == "b\nd\n"

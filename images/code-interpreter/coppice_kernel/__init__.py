@@ -27,6 +27,7 @@ def load_ipython_extension(shell):
         ("stream", ("install_backpressure", "install_handover")),
         ("display", ("install_tables", "install_limits")),
         ("hooks", ("install_tracebacks", "install_cell_end", "install_filters")),
+        ("hooks", ("install_no_profile",)),
     ):
         for name in names:
             try:

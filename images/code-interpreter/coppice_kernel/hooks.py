@@ -1,6 +1,7 @@
 """What happens around a cell: errors, the state of the streams, figures."""
 
 import io
+import os
 import sys
 import warnings
 
@@ -150,3 +151,21 @@ def install_cell_end(shell):
                 stream.set_parent(parent)
 
     shell.set_parent = set_parent
+
+
+# -- the profile ---------------------------------------------------------------------------------------------------------
+
+
+def install_no_profile(shell):
+    """Takes away the profile that IPython has made next to the connection file: seven folders and a README, which it makes
+    again should it ever want one.  They would be copied with each saved state, and that takes a millisecond."""
+    from ipykernel.kernelapp import IPKernelApp
+
+    beside = os.path.dirname(IPKernelApp.instance().abs_connection_file)
+    if os.path.dirname(shell.ipython_dir) != beside:
+        return  # somebody's own
+    for folder, _, files in os.walk(shell.ipython_dir, topdown=False):
+        if os.path.basename(folder) == "startup" and files == ["README"]:
+            os.unlink(os.path.join(folder, "README"))
+        if not os.listdir(folder):
+            os.rmdir(folder)
