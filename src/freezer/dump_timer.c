@@ -15,6 +15,7 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "freezer/dump.h"
+#include "freezer/timers.h"
 
 _Static_assert(COP_TIMERS_MAX + 2 <= COP_SLOT_OPS, "the slot has too few operations");
 
@@ -176,6 +177,12 @@ int cop_timers_collect(struct cop_dump *d, uint32_t index, struct cop_timers *re
         if (n > COP_TIMERS_MAX)
                 return cop_not_freezable(d, index, err, "has more than %d POSIX timers", COP_TIMERS_MAX);
         ret->count = n;
+        for (size_t i = 0; i < n; i++)
+                if (ret->list[i].id > COP_TIMER_NUMBER_MAX && !cop_timers_numbered())
+                        return cop_not_freezable(d, index, err,
+                                                 "has a POSIX timer with the number %d, which only kernels from 6.15 "
+                                                 "on can give again",
+                                                 ret->list[i].id);
         for (size_t i = 0; i < n && r == 0; i++)
                 r = take_missed(p, &ret->list[i], err);
         return r;

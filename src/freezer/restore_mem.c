@@ -24,6 +24,7 @@
 #include <sys/rseq.h>
 #include <sys/shm.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -37,6 +38,7 @@
 #include "freezer/procfs.h"
 #include "freezer/restore.h"
 #include "freezer/sysv.h"
+#include "freezer/timers.h"
 #include "freezer/watch.h"
 
 #define TASK_END 0x7ffffffff000ULL
@@ -45,9 +47,6 @@
 #define SIG_RSEQ 0x53053053
 #define THREAD_OPS 128
 #define SHARED_COPIES 256 /* pages */
-#ifndef PR_TIMER_CREATE_RESTORE_IDS
-#define PR_TIMER_CREATE_RESTORE_IDS 77
-#endif
 
 struct table {
         struct cop_op *ops; /* in the region */
@@ -139,6 +138,16 @@ static size_t count_extents(const struct cop_restore *r, const struct img_proc *
         return n;
 }
 
+/* The highest number of its POSIX timers; -1: there are none, or they need not be counted up to. */
+static int32_t count_timers_to(const struct cop_restore *r, const struct img_proc *p)
+{
+        int32_t highest = -1;
+
+        for (uint32_t i = 0; i < p->timers; i++)
+                highest = MAX_OF(highest, IMG_RECORD(r->image, IMG_TIMERS, img_timer, p->first_timer + i)->id);
+        return highest >= 0 && !cop_timers_numbered() ? highest : -1;
+}
+
 static size_t count_signals(const struct cop_restore *r, const struct img_proc *p)
 {
         size_t n = p->signals + p->timers;
@@ -151,7 +160,13 @@ static size_t count_signals(const struct cop_restore *r, const struct img_proc *
 static int make_region(struct cop_restore *r, const struct img_proc *p, struct region *g, struct cop_error *err)
 {
         size_t extents = count_extents(r, p), signals = count_signals(r, p);
-        size_t ops = 512 + p->guards + p->locks + 10UL * p->vmas + 2 * extents + signals * 3;
+        int32_t timers_to = count_timers_to(r, p);
+        if (timers_to > COP_TIMER_NUMBER_MAX)
+                return cop_error_set(err, ENOTSUP, COP_ERR_start_failed,
+                                     "process %d cannot have its timer %d again: kernel 6.15 is needed", p->pid,
+                                     timers_to);
+        size_t ops = 512 + p->guards + p->locks + 10UL * p->vmas + 2 * extents + signals * 3 +
+                     3 * (size_t)(timers_to + 1);
         size_t helper = extents + 16;
         size_t all = (ops + p->threads * (THREAD_OPS + signals) + helper) * sizeof(struct cop_op);
         size_t filters = 0;
@@ -162,7 +177,7 @@ static int make_region(struct cop_restore *r, const struct img_proc *p, struct r
                                            ->program.length +
                                    64;
         size_t data = filters + extents * sizeof(struct iovec) + p->threads * 8192UL + signals * 256 + p->vmas * 256UL +
-                      p->locks * 64UL + 65536;
+                      p->locks * 64UL + (size_t)(timers_to + 1) * 128 + 65536;
         uint64_t at = 0;
         size_t shared = (r->shared_size + 4095) & ~4095UL;
         size_t size = (shared + 4096 + all + data + 4095) & ~4095UL;
@@ -747,35 +762,74 @@ static void add_ended_leader(struct cop_restore *r, struct region *g, const stru
         add(g, &g->main, 0, SYS_exit, (uint64_t)WEXITSTATUS(p->exit_status), 0, 0, 0, 0, 0);
 }
 
-/* POSIX timers keep their numbers: kernel >= 6.15 takes them when told to (before, numbers count up from 0). */
+static void add_posix_timer(struct region *g, const struct img_timer *t)
+{
+        uint64_t value = t->missed_ns ? t->missed_ns : t->value_ns;
+        int64_t spec[4] = {(int64_t)(t->interval_ns / 1000000000), (int64_t)(t->interval_ns % 1000000000),
+                           (int64_t)(value / 1000000000), (int64_t)(value % 1000000000)};
+        struct {
+                uint64_t value;
+                int32_t signal, notify, tid, pad[11];
+        } event = {.value = t->value_ptr, .signal = t->signal, .notify = t->notify, .tid = t->tid};
+
+        add(g, &g->main, COP_OP_CHECK, SYS_timer_create, (uint64_t)(int64_t)t->clock,
+            PTR(put(g, &event, sizeof(event))), PTR(put(g, &t->id, sizeof(t->id))), 0, 0, 0);
+        add(g, &g->main, COP_OP_CHECK, SYS_timer_settime, (uint64_t)t->id, t->missed_ns ? TIMER_ABSTIME : 0,
+            PTR(put(g, spec, sizeof(spec))), 0, 0, 0);
+}
+
+/* A timer that only counts. */
+static void skip_timer(struct region *g, int32_t id)
+{
+        struct img_timer t = {.id = id, .notify = SIGEV_NONE, .clock = CLOCK_MONOTONIC};
+
+        add_posix_timer(g, &t);
+        add(g, &g->main, COP_OP_CHECK, SYS_timer_delete, (uint64_t)id, 0, 0, 0, 0, 0);
+}
+
+static int compare_timers(const void *a, const void *b)
+{
+        const struct img_timer *x = a, *y = b;
+
+        return x->id < y->id ? -1 : x->id > y->id;
+}
+
 static void add_posix_timers(struct cop_restore *r, struct region *g, const struct img_proc *p)
 {
-        if (p->timers > 0)
-                add(g, &g->main, COP_OP_CHECK, SYS_prctl, PR_TIMER_CREATE_RESTORE_IDS, 1, 0, 0, 0, 0);
-        for (uint32_t i = 0; i < p->timers; i++) {
-                const struct img_timer *t = IMG_RECORD(r->image, IMG_TIMERS, img_timer, p->first_timer + i);
-                uint64_t value = t->missed_ns ? t->missed_ns : t->value_ns;
-                int64_t spec[4] = {(int64_t)(t->interval_ns / 1000000000), (int64_t)(t->interval_ns % 1000000000),
-                                   (int64_t)(value / 1000000000), (int64_t)(value % 1000000000)};
-                struct {
-                        uint64_t value;
-                        int32_t signal, notify, tid, pad[11];
-                } event = {.value = t->value_ptr, .signal = t->signal, .notify = t->notify, .tid = t->tid};
-                add(g, &g->main, COP_OP_CHECK, SYS_timer_create, (uint64_t)(int64_t)t->clock,
-                    PTR(put(g, &event, sizeof(event))), PTR(put(g, &t->id, sizeof(t->id))), 0, 0, 0);
-                add(g, &g->main, COP_OP_CHECK, SYS_timer_settime, (uint64_t)t->id, t->missed_ns ? TIMER_ABSTIME : 0,
-                    PTR(put(g, spec, sizeof(spec))), 0, 0, 0);
+        bool counted = count_timers_to(r, p) >= 0;
+        _cleanup_free_ struct img_timer *list = calloc(p->timers + 1, sizeof(*list));
+        int32_t next = 0;
+
+        if (p->timers == 0 || !list) {
+                g->full = g->full || !list;
+                return;
         }
-        if (p->timers > 0)
+        for (uint32_t i = 0; i < p->timers; i++)
+                list[i] = *IMG_RECORD(r->image, IMG_TIMERS, img_timer, p->first_timer + i);
+        qsort(list, p->timers, sizeof(*list), compare_timers);
+        if (!counted)
+                add(g, &g->main, COP_OP_CHECK, SYS_prctl, PR_TIMER_CREATE_RESTORE_IDS, 1, 0, 0, 0, 0);
+        for (uint32_t i = 0; i < p->timers; next = list[i++].id + 1) {
+                for (; counted && next < list[i].id; next++)
+                        skip_timer(g, next);
+                add_posix_timer(g, &list[i]);
+        }
+        if (!counted)
                 add(g, &g->main, COP_OP_CHECK, SYS_prctl, PR_TIMER_CREATE_RESTORE_IDS, 0, 0, 0, 0, 0);
 }
 
+/* The real-time timer stands still from its end until its signal is taken, and shows nothing then but its interval: it is brought there
+ * again by an end at once.  The signal is pending already, and a second one is the same. */
 static void add_timers(struct region *g, const struct img_proc *p)
 {
-        for (unsigned i = 0; i < 3; i++)
-                if (p->itimers[i][2] || p->itimers[i][3])
-                        add(g, &g->main, COP_OP_CHECK, SYS_setitimer, i,
-                            PTR(put(g, p->itimers[i], sizeof(p->itimers[i]))), 0, 0, 0, 0);
+        for (unsigned i = 0; i < 3; i++) {
+                uint64_t t[4]; /* interval and value, s and us each */
+                memcpy(t, p->itimers[i], sizeof(t));
+                if (i == ITIMER_REAL && !t[2] && !t[3] && (t[0] || t[1]))
+                        t[3] = 1;
+                if (t[2] || t[3])
+                        add(g, &g->main, COP_OP_CHECK, SYS_setitimer, i, PTR(put(g, t, sizeof(t))), 0, 0, 0, 0);
+        }
 }
 
 static void add_limits(struct region *g, const struct img_proc *p)

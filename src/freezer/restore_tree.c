@@ -412,17 +412,23 @@ static void become(struct cop_restore *r, uint32_t index, pid_t born_sid)
 
 /* ---- the first process ---- */
 
-static int move_descriptors(struct cop_restore *r, struct cop_error *err)
+/* For the tree's own descriptors, and as many above them. */
+static int raise_descriptor_limit(const struct cop_restore *r)
 {
+        rlim_t want = (rlim_t)r->base_fd + r->image->count[IMG_FILES] * 2 + 1024;
         struct rlimit limit;
 
-        if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-                rlim_t want = (rlim_t)r->base_fd + r->image->count[IMG_FILES] * 2 + 1024;
-                limit.rlim_cur = MAX_OF(limit.rlim_max, want);
-                limit.rlim_max = MAX_OF(limit.rlim_max, want);
-                if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
-                        return cop_error_errno(err, errno, "raising the descriptor limit");
-        }
+        if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+                return 0;
+        limit.rlim_max = MAX_OF(limit.rlim_max, want);
+        limit.rlim_cur = limit.rlim_max;
+        return setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+static int move_descriptors(struct cop_restore *r, struct cop_error *err)
+{
+        if (raise_descriptor_limit(r) < 0)
+                return cop_error_errno(err, errno, "raising the descriptor limit");
         r->objects = malloc((r->image->count[IMG_FILES] + 1) * sizeof(int));
         r->sources = malloc(r->image->count[IMG_SOURCES] * sizeof(int));
         if (!r->objects || !r->sources)
@@ -573,6 +579,7 @@ int cop_restore_start(struct cop_restore *r, struct cop_error *err)
         /* Not through libc, which keeps 32 and 33 for itself and unblocked. */
         syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, NULL, sizeof(all));
         prctl(PR_SET_DUMPABLE, 1);
+        (void)raise_descriptor_limit(r); /* while we may: in a user namespace nobody can go above the hard one */
         ret = enter_namespaces(r, err);
         if (ret < 0)
                 report_and_exit(r, err);
