@@ -84,43 +84,42 @@ static int add_patch(struct area_state *s, struct img_extent e)
 
 /* The extent before e that lies in the same page file at the same distance, with nothing but short ones in between and no hole:
  * there the file's bytes must not show.  Patches do not overlap: so both together are long, since a short one may become a patch
- * itself, and there are no patches on those in between.  SIZE_MAX: none. */
-static size_t find_continued(const struct area_state *s, const struct img_extent *e)
+ * itself, and there are no patches on those in between.  NULL: none. */
+static struct img_extent *find_continued(const struct area_state *s, const struct img_extent *e)
 {
         uint64_t start = e->address, end = start + (uint64_t)e->pages * IMG_PAGE;
 
         if (e->source == IMG_NONE || s->vma.file != IMG_NONE || !(s->vma.flags & IMG_VMA_WRITE) ||
             s->vma.flags & (IMG_VMA_GROWSDOWN | IMG_VMA_LOCKED))
-                return SIZE_MAX;
+                return NULL;
         for (size_t i = s->extent_count, looks = 0; i > 0 && looks < GAP_MAX; i--, looks++) {
-                const struct img_extent *x = &s->extents[i - 1];
+                struct img_extent *x = &s->extents[i - 1];
                 if (x->address + (uint64_t)x->pages * IMG_PAGE != start || start < s->patched)
                         break;
                 if (x->source == e->source && e->offset - x->offset == e->address - x->address &&
                     end - x->address >= RUN_LONG * IMG_PAGE)
-                        return i - 1;
+                        return x;
                 if (x->pages >= RUN_LONG)
                         break;
                 start = x->address;
         }
-        return SIZE_MAX;
+        return NULL;
 }
 
 /* What continues an extent over such a gap is one with it, and what lies in the gap are patches: so a thaw maps memory with few
  * calls however often it was written here and there, and copies no more than was. */
 static int add_extent(struct area_state *s, struct img_extent e)
 {
-        size_t at = find_continued(s, &e);
+        struct img_extent *x = find_continued(s, &e);
         int r = 0;
 
-        if (at == SIZE_MAX || at + 1 == s->extent_count)
+        if (!x || x == &s->extents[s->extent_count - 1])
                 return list_add(&s->extents, &s->extent_count, &s->extents_allocated, e);
-        for (size_t i = at + 1; r == 0 && i < s->extent_count; i++)
-                r = add_patch(s, s->extents[i]);
-        struct img_extent *x = &s->extents[at];
+        for (const struct img_extent *gap = x + 1; r == 0 && gap < s->extents + s->extent_count; gap++)
+                r = add_patch(s, *gap);
         x->pages = (uint32_t)((e.address - x->address) / IMG_PAGE) + e.pages;
         x->checksum = 0; /* of an ancestor's extents only whole ones can be verified */
-        s->extent_count = at + 1;
+        s->extent_count = (size_t)(x - s->extents) + 1;
         s->patched = x->address + (uint64_t)x->pages * IMG_PAGE;
         return r;
 }

@@ -7,7 +7,7 @@
  * the trampoline (tramp.h).  When all threads of all processes have parked there, the engine seizes them, lets those with
  * seccomp filters of their own set them, gives all their registers and lets them go at once.
  *
- * Stubs talk to the engine through one shared page: barriers, the first error.  All signals are blocked in them.
+ * Stubs talk to the engine through one shared page: barriers, the first error, a request.  All signals are blocked in them.
  */
 #pragma once
 
@@ -26,6 +26,10 @@
 struct cop_restore_shared {
         struct cop_tramp_control control; /* first: its address is r13 of the trampoline */
         uint32_t barrier[COP_BARRIERS];
+        struct {
+                uint32_t asked; /* futex: 1 until the engine has done it, or could not */
+                int32_t fd, size;
+        } room;            /* in the send buffer of a socket of the first process: stubs may not go beyond wmem_max */
         uint32_t failed;   /* an error was written */
         uint32_t root_pid; /* as the engine sees it */
         struct cop_error error;

@@ -165,8 +165,8 @@ static int make_region(struct cop_restore *r, const struct img_proc *p, struct r
                 return cop_error_set(err, ENOTSUP, COP_ERR_start_failed,
                                      "process %d cannot have its timer %d again: kernel 6.15 is needed", p->pid,
                                      timers_to);
-        size_t ops = 512 + p->guards + p->locks + 10UL * p->vmas + 2 * extents + signals * 3 +
-                     3 * (size_t)(timers_to + 1);
+        size_t ops =
+                512 + p->guards + p->locks + 10UL * p->vmas + 2 * extents + signals * 3 + 3 * (size_t)(timers_to + 1);
         size_t helper = extents + 16;
         size_t all = (ops + p->threads * (THREAD_OPS + signals) + helper) * sizeof(struct cop_op);
         size_t filters = 0;

@@ -5,12 +5,15 @@
  * connected again.
  */
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <linux/socket.h>
 #include <netinet/in.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -18,6 +21,7 @@
 #include "freezer/sock_diag.h"
 
 #define FILES_MAX 256UL
+#define ASKED_MAX 100 /* times 10 ms */
 
 /* Where a datagram goes: to the peer (length 0) or a name. */
 struct destination {
@@ -264,14 +268,31 @@ static int restore_datagrams(struct cop_restore *r, uint32_t index, struct cop_e
 
 /* ---- all of them ---- */
 
+/* The engine may have rights that this process has not. */
+static void ask_for_room(struct cop_restore *r, int fd, int size)
+{
+        struct cop_restore_shared *s = r->shared;
+
+        s->room.fd = fd;
+        s->room.size = size;
+        __atomic_store_n(&s->room.asked, 1, __ATOMIC_SEQ_CST);
+        syscall(SYS_futex, &s->control.parked, FUTEX_WAKE, 1, NULL);
+        for (int i = 0; i < ASKED_MAX && __atomic_load_n(&s->room.asked, __ATOMIC_SEQ_CST); i++) {
+                struct timespec ts = {.tv_nsec = 10000000};
+                syscall(SYS_futex, &s->room.asked, FUTEX_WAIT, 1, &ts);
+        }
+}
+
 /* Without the right to go beyond the limit, what TCP gives itself may be more than what can be asked for. */
-static void make_room(int fd, int size)
+static void make_room(struct cop_restore *r, int fd, int size)
 {
         _cleanup_close_ int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
         cop_socket_set_buffer(probe, SO_SNDBUF, size);
         if (cop_socket_option(probe, SO_SNDBUF) > cop_socket_option(fd, SO_SNDBUF))
                 cop_socket_set_buffer(fd, SO_SNDBUF, size);
+        if (cop_socket_option(fd, SO_SNDBUF) < size)
+                ask_for_room(r, fd, size);
 }
 
 int cop_socket_restore_queue(struct cop_restore *r, uint32_t index, struct cop_error *err)
@@ -297,7 +318,7 @@ int cop_socket_restore_queue(struct cop_restore *r, uint32_t index, struct cop_e
         bool room =
                 f->kind == IMG_FILE_INET && size < want; /* it was in two queues; now the sender's alone must take it */
         if (room)
-                make_room(from, want);
+                make_room(r, from, want);
         for (uint32_t i = 0; i < f->packets && ret == 0; i++)
                 ret = send_packet(r, from, packet_of(r, f, i), stream, NULL);
         if (room && locked & SOCK_SNDBUF_LOCK)

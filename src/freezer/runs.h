@@ -63,7 +63,7 @@ struct cop_page_copy {
         char *buffer;                    /* borrowed, COP_COPY_SIZE */
         struct img_extent *array;        /* extents are here, or in the writer's table when NULL */
         uint64_t pages;                  /* written so far */
-        bool may_vanish;                 /* the process runs: pages that are gone meanwhile are no error (written as zeros) */
+        bool may_vanish; /* the process runs: pages that are gone meanwhile are no error (written as zeros) */
         /* Pages that the parent image has as they are now are not written: extents of one page each, those that are known are
          * left with 0 pages, neighbours become one (and the others are left with 0).  NULL: all are written. */
         const struct cop_image *parent; /* borrowed */

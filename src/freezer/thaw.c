@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -21,6 +22,7 @@
 #include "freezer/guest.h"
 #include "freezer/procfs.h"
 #include "freezer/restore.h"
+#include "freezer/restore_sock.h"
 #include "freezer/tracee.h"
 #include "freezer/waits.h"
 #include "freezer/watch.h"
@@ -152,6 +154,19 @@ static bool somebody_died(const struct thaw *t)
         return false;
 }
 
+static void make_room(struct thaw *t)
+{
+        struct cop_restore_shared *s = t->restore.shared;
+
+        if (!__atomic_load_n(&s->room.asked, __ATOMIC_SEQ_CST))
+                return;
+        _cleanup_close_ int fd = (int)syscall(SYS_pidfd_getfd, t->pidfd, s->room.fd, 0);
+        if (fd >= 0)
+                cop_socket_set_buffer(fd, SO_SNDBUF, s->room.size);
+        __atomic_store_n(&s->room.asked, 0, __ATOMIC_SEQ_CST);
+        syscall(SYS_futex, &s->room.asked, FUTEX_WAKE, INT32_MAX, NULL);
+}
+
 static int wait_parked(struct thaw *t, usec_t timeout, struct cop_error *err)
 {
         uint32_t *word = &t->restore.shared->control.parked;
@@ -163,6 +178,7 @@ static int wait_parked(struct thaw *t, usec_t timeout, struct cop_error *err)
                 struct timespec ts = {.tv_nsec = 20000000};
                 siginfo_t info = {0};
                 syscall(SYS_futex, word, FUTEX_WAIT, now, &ts, NULL, 0);
+                make_room(t);
                 int r = check_failed(t, err);
                 if (r < 0)
                         return r;
