@@ -1,4 +1,5 @@
 /* Processes and threads: what registers, /proc and a batch of calls inside each thread tell about them. */
+#include <asm/prctl.h>
 #include <fcntl.h>
 #include <linux/kcmp.h>
 #include <linux/seccomp.h>
@@ -23,12 +24,25 @@
 
 #define GROUPS_MAX 1024
 
+#ifndef PR_GET_MDWE
+#define PR_GET_MDWE 66
+#endif
+#ifndef PR_GET_MEMORY_MERGE
+#define PR_GET_MEMORY_MERGE 68
+#endif
+#define MEMBARRIER_GET_REGISTRATIONS (1 << 9) /* an enumerator since 6.3 */
+#define PTRACE_GET_SYSCALL_USER_DISPATCH_CONFIG_ 0x4211
+
+struct dispatch_config { /* struct ptrace_sud_config, since 6.4 */
+        uint64_t mode, selector, offset, length;
+};
+
 /* Where the calls of a batch leave their answers; lies in the data part of the slot. */
 struct answers {
         uint64_t altstack[3];
         uint64_t tid_address;
         uint64_t robust_list, robust_len;
-        int32_t pdeath_signal, subreaper;
+        int32_t pdeath_signal, subreaper, tsc;
         uint32_t uid[4], gid[4]; /* the fourth is filled from results */
         uint64_t itimers[3][4];
         uint32_t groups[GROUPS_MAX];
@@ -48,13 +62,21 @@ enum {
         OP_FSGID,
         OP_GROUPS,
         OP_SECUREBITS,
-        OP_THREAD_COUNT,
+        OP_PERSONALITY,
+        OP_TSC,
+        OP_CPUID,
+        OP_SPECULATION,
+        OP_THREAD_COUNT = OP_SPECULATION + 2,
         OP_BRK = OP_THREAD_COUNT,
         OP_DUMPABLE,
         OP_SUBREAPER,
         OP_THP,
         OP_KEEPCAPS,
         OP_MCE,
+        OP_MDWE,
+        OP_MERGE,
+        OP_MEMBARRIER,
+        OP_LDT,
         OP_ITIMER,
         OP_SIGACTION = OP_ITIMER + 3,
         OP_COUNT = OP_SIGACTION + 64,
@@ -76,6 +98,11 @@ static size_t fill_ops(const struct cop_proc *p, const struct cop_task *t, struc
         ops[OP_FSGID] = cop_op(SYS_setfsgid, 0, UINT32_MAX, 0, 0, 0, 0, 0);
         ops[OP_GROUPS] = cop_op(SYS_getgroups, 0, GROUPS_MAX, AT(groups), 0, 0, 0, 0);
         ops[OP_SECUREBITS] = cop_op(SYS_prctl, 0, PR_GET_SECUREBITS, 0, 0, 0, 0, 0);
+        ops[OP_PERSONALITY] = cop_op(SYS_personality, 0, UINT32_MAX, 0, 0, 0, 0, 0);
+        ops[OP_TSC] = cop_op(SYS_prctl, 0, PR_GET_TSC, AT(tsc), 0, 0, 0, 0);
+        ops[OP_CPUID] = cop_op(SYS_arch_prctl, 0, ARCH_GET_CPUID, 0, 0, 0, 0, 0);
+        for (unsigned i = 0; i < 2; i++)
+                ops[OP_SPECULATION + i] = cop_op(SYS_prctl, 0, PR_GET_SPECULATION_CTRL, i, 0, 0, 0, 0);
         if (!leader)
                 return OP_THREAD_COUNT;
         ops[OP_BRK] = cop_op(SYS_brk, 0, 0, 0, 0, 0, 0, 0);
@@ -84,6 +111,10 @@ static size_t fill_ops(const struct cop_proc *p, const struct cop_task *t, struc
         ops[OP_THP] = cop_op(SYS_prctl, 0, PR_GET_THP_DISABLE, 0, 0, 0, 0, 0);
         ops[OP_KEEPCAPS] = cop_op(SYS_prctl, 0, PR_GET_KEEPCAPS, 0, 0, 0, 0, 0);
         ops[OP_MCE] = cop_op(SYS_prctl, 0, PR_MCE_KILL_GET, 0, 0, 0, 0, 0);
+        ops[OP_MDWE] = cop_op(SYS_prctl, 0, PR_GET_MDWE, 0, 0, 0, 0, 0);
+        ops[OP_MERGE] = cop_op(SYS_prctl, 0, PR_GET_MEMORY_MERGE, 0, 0, 0, 0, 0);
+        ops[OP_MEMBARRIER] = cop_op(SYS_membarrier, 0, MEMBARRIER_GET_REGISTRATIONS, 0, 0, 0, 0, 0);
+        ops[OP_LDT] = cop_op(SYS_modify_ldt, 0, 0 /* read */, AT(sigactions), 8, 0, 0, 0); /* overwritten below */
         for (unsigned i = 0; i < 3; i++)
                 ops[OP_ITIMER + i] = cop_op(SYS_getitimer, 0, i, AT(itimers[i]), 0, 0, 0, 0);
         for (unsigned i = 0; i < 64; i++)
@@ -132,8 +163,28 @@ static int check_traps(struct cop_dump *d, uint32_t index, const struct cop_proc
         return cop_procfs_pending(status, SIGTRAP) ? cop_not_freezable(d, index, err, "has a pending SIGTRAP") : 0;
 }
 
+/* Calls that the engine makes inside would come back to the program as signals. */
+static int check_dispatch(struct cop_dump *d, struct cop_error *err)
+{
+        for (uint32_t i = 0; i < d->tree.count; i++)
+                for (size_t k = 0; k < d->tree.procs[i].task_count; k++) {
+                        struct dispatch_config config = {0};
+                        if (ptrace((enum __ptrace_request)PTRACE_GET_SYSCALL_USER_DISPATCH_CONFIG_,
+                                   d->tree.procs[i].tasks[k].tid, sizeof(config), &config) == 0 &&
+                            config.mode != PR_SYS_DISPATCH_OFF)
+                                return cop_not_freezable(d, i, err,
+                                                         "has its system calls sent to itself "
+                                                         "(PR_SET_SYSCALL_USER_DISPATCH)");
+                }
+        return 0;
+}
+
 int cop_dump_check_filters(struct cop_dump *d, struct cop_error *err)
 {
+        int dispatch = check_dispatch(d, err);
+
+        if (dispatch < 0)
+                return dispatch;
         for (uint32_t i = 0; i < d->tree.count && d->guest; i++)
                 for (size_t k = 0; k < d->tree.procs[i].task_count; k++) {
                         struct cop_proc *p = &d->tree.procs[i];
@@ -226,6 +277,19 @@ static void fill_creds(struct cop_dump *d, struct img_creds *c, const struct ans
         c->no_new_privs = status->no_new_privs;
 }
 
+/* What prctl and its kin have said of instructions and calls of the thread. */
+static void fill_modes(struct img_thread *it, const struct answers *a, const struct cop_op *ops)
+{
+        it->personality = (uint32_t)ops[OP_PERSONALITY].result;
+        it->tsc = ops[OP_TSC].result == 0 ? (uint32_t)a->tsc : PR_TSC_ENABLE;
+        it->cpuid = ops[OP_CPUID].result != 0; /* an error, where CPUs have no such fault */
+        for (unsigned i = 0; i < 2; i++) {
+                int64_t mode = ops[OP_SPECULATION + i].result;
+                if (mode > 0 && mode & PR_SPEC_PRCTL && mode & ~(int64_t)(PR_SPEC_PRCTL | PR_SPEC_ENABLE))
+                        it->speculation[i] = (uint32_t)mode & ~(uint32_t)PR_SPEC_PRCTL;
+        }
+}
+
 static int dump_thread(struct cop_dump *d, uint32_t index, struct cop_task *t, struct cop_op *ops,
                        const struct answers *a, const struct cop_timers *timers, struct cop_error *err)
 {
@@ -264,12 +328,13 @@ static int dump_thread(struct cop_dump *d, uint32_t index, struct cop_task *t, s
         it.robust_len = a->robust_len;
         it.pdeath_signal = a->pdeath_signal;
         it.timer_slack = (uint64_t)ops[OP_TIMERSLACK].result;
+        fill_modes(&it, a, ops);
         it.rseq = t->rseq;
         it.rseq_size = t->rseq_size;
         it.rseq_signature = t->rseq_signature;
         fill_creds(d, &it.creds, a, ops, &status);
         snprintf(it.comm, sizeof(it.comm), "%.15s", stat.comm);
-        it.policy = (uint32_t)stat.policy;
+        it.policy = (uint32_t)sched_getscheduler(t->tid);
         it.priority = (uint32_t)stat.priority;
         it.nice = stat.nice;
         dump_affinity(d, t->tid, &it);
@@ -334,6 +399,9 @@ static int dump_process(struct cop_dump *d, struct cop_proc *p, struct img_proc 
         ip->thp_disable = (uint32_t)ops[OP_THP].result;
         ip->mce_kill = (uint32_t)ops[OP_MCE].result;
         ip->keepcaps = (uint32_t)ops[OP_KEEPCAPS].result;
+        ip->mdwe = ops[OP_MDWE].result > 0 ? (uint32_t)ops[OP_MDWE].result : 0;
+        ip->memory_merge = ops[OP_MERGE].result == 1;
+        ip->membarrier = ops[OP_MEMBARRIER].result > 0 ? (uint32_t)ops[OP_MEMBARRIER].result : 0;
         memcpy(ip->itimers, a->itimers, sizeof(ip->itimers));
         ip->sigactions = cop_image_put(d->writer, a->sigactions, sizeof(a->sigactions));
         const uint64_t mm[11] = {stat->start_code,  stat->end_code,  stat->start_data,
@@ -362,6 +430,10 @@ static int dump_process(struct cop_dump *d, struct cop_proc *p, struct img_proc 
                 return cop_error_errno(err, -r, "reading the folders of pid %d", p->nspid);
         if (cop_read_word(p->dir_fd, "oom_score_adj", &text, NULL) == 0)
                 ip->oom_score_adj = atoi(text);
+        _cleanup_free_ char *filter = NULL;
+        ip->coredump_filter = cop_read_word(p->dir_fd, "coredump_filter", &filter, NULL) == 0
+                                      ? (uint32_t)strtoul(filter, NULL, 16)
+                                      : IMG_COREDUMP_FILTER;
         return dump_auxv(d, p, ip, err);
 }
 
@@ -467,6 +539,8 @@ static int dump_live(struct cop_dump *d, uint32_t index, struct img_proc *ip, co
                 r = cop_mem_read(p, cop_batch_data(p, &p->tasks[k], 0), a, sizeof(*a));
                 if (r < 0)
                         return cop_error_errno(err, -r, "reading the answers of thread %d", p->tasks[k].tid);
+                if (k == 0 && ops[0][OP_LDT].result > 0)
+                        return cop_not_freezable(d, index, err, "has segments of its own (modify_ldt)");
                 r = dump_thread(d, index, &p->tasks[k], ops[k], a, &timers, err);
                 if (r == 0 && k == 0)
                         r = dump_process(d, p, ip, a, ops[0], stat, err);

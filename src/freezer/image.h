@@ -26,7 +26,7 @@
 #include "base/err.h"
 
 #define IMG_MAGIC "COPFRZ\r\n"
-#define IMG_VERSION 2
+#define IMG_VERSION 3
 #define IMG_PAGE 4096U
 #define IMG_NONE UINT32_MAX
 #define IMG_ID_MAX 33
@@ -96,6 +96,8 @@ struct img_source {
         uint64_t size;
 };
 
+#define IMG_COREDUMP_FILTER 0x33U /* what a process has when nobody says otherwise */
+
 enum img_proc_state { IMG_RUNNING = 1, IMG_STOPPED, IMG_ZOMBIE };
 
 /* What the parent knows of a stop: it was sent SIGCHLD, it has waited for it, or nothing yet. */
@@ -144,6 +146,9 @@ struct img_proc {
         uint32_t stop_told;    /* enum img_stop_told, stopped ones */
         uint32_t lock_future;  /* MCL_FUTURE, MCL_ONFAULT: what mlockall said of memory to come */
         uint32_t leader_ended; /* the first thread has, with exit_status: it is not in the list */
+        uint32_t membarrier;   /* what it has registered for: a bit per command */
+        uint32_t coredump_filter;
+        uint32_t mdwe, memory_merge; /* PR_GET_MDWE, PR_GET_MEMORY_MERGE */
 };
 
 /* What a thread was doing, told from orig_rax and rax; see interrupted.c. */
@@ -162,7 +167,10 @@ struct img_thread {
         struct img_creds creds;
         char comm[16];
         uint64_t timer_slack;
-        uint32_t policy, priority;
+        uint32_t policy, priority; /* policy with SCHED_RESET_ON_FORK */
+        uint32_t personality;
+        uint32_t tsc, cpuid;     /* PR_GET_TSC; 0: the instruction CPUID faults */
+        uint32_t speculation[2]; /* PR_GET_SPECULATION_CTRL: store bypass, indirect branches; 0: nothing to be set */
         int32_t nice;
         int32_t io_priority;
         struct img_ref affinity; /* a CPU mask, empty: all */

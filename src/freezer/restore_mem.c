@@ -9,6 +9,7 @@
  * Anonymous pages are mapped privately from the page file where a run is long, else copied with preadv into real
  * anonymous memory, by two tasks when they are many; stacks are always copied.
  */
+#include <asm/prctl.h>
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <linux/seccomp.h>
@@ -19,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/rseq.h>
@@ -47,6 +49,12 @@
 #define SIG_RSEQ 0x53053053
 #define THREAD_OPS 128
 #define SHARED_COPIES 256 /* pages */
+#ifndef PR_SET_MDWE
+#define PR_SET_MDWE 65
+#endif
+#ifndef PR_SET_MEMORY_MERGE
+#define PR_SET_MEMORY_MERGE 67
+#endif
 
 struct table {
         struct cop_op *ops; /* in the region */
@@ -611,14 +619,28 @@ static void add_scheduling(struct region *g, struct table *t, const struct img_t
                 int32_t nice;
                 uint32_t priority;
                 uint64_t runtime, deadline, period;
-        } attr = {.size = 48, .policy = th->policy, .nice = th->nice};
+        } attr = {.size = 48, .policy = th->policy & ~(uint32_t)SCHED_RESET_ON_FORK, .nice = th->nice};
 
+        attr.flags = th->policy & SCHED_RESET_ON_FORK ? SCHED_FLAG_RESET_ON_FORK : 0;
         /* policy 1 and 2 are real time: priority shows as -1 - rt in stat */
-        if (th->policy == 1 || th->policy == 2)
+        if (attr.policy == 1 || attr.policy == 2)
                 attr.priority = (uint32_t)(-1 - (int32_t)th->priority);
         /* Always: what is inherited is the engine's.  SCHED_IDLE has a nice value, but does not take it with the policy. */
         add(g, t, 0, SYS_setpriority, PRIO_PROCESS, 0, (uint64_t)(int64_t)th->nice, 0, 0, 0);
         add(g, t, 0, SYS_sched_setattr, 0, PTR(put(g, &attr, sizeof(attr))), 0, 0, 0, 0);
+}
+
+static void add_modes(struct region *g, struct table *t, const struct img_thread *th)
+{
+        if (th->personality != (uint32_t)personality(UINT32_MAX)) /* a thread's own: inherited is the engine's */
+                add(g, t, 0, SYS_personality, th->personality, 0, 0, 0, 0, 0);
+        if (th->tsc != PR_TSC_ENABLE)
+                add(g, t, COP_OP_CHECK, SYS_prctl, PR_SET_TSC, th->tsc, 0, 0, 0, 0);
+        if (!th->cpuid)
+                add(g, t, COP_OP_CHECK, SYS_arch_prctl, ARCH_SET_CPUID, 0, 0, 0, 0, 0);
+        for (unsigned i = 0; i < 2; i++)
+                if (th->speculation[i])
+                        add(g, t, 0, SYS_prctl, PR_SET_SPECULATION_CTRL, i, th->speculation[i], 0, 0, 0);
 }
 
 /* Are the first n filters of both the same? */
@@ -693,6 +715,7 @@ static void add_thread(struct cop_restore *r, struct region *g, struct table *t,
         if (th->timer_slack != 50000)
                 add(g, t, 0, SYS_prctl, PR_SET_TIMERSLACK, th->timer_slack, 0, 0, 0, 0);
         add_scheduling(g, t, th);
+        add_modes(g, t, th);
         if (th->affinity.length)
                 add(g, t, 0, SYS_sched_setaffinity, 0, th->affinity.length,
                     PTR(put(g, cop_image_at(r->image, &th->affinity), th->affinity.length)), 0, 0, 0);
@@ -754,7 +777,7 @@ static void add_threads(struct cop_restore *r, struct region *g, const struct im
 /* A leader that is to end as soon as everything that is the process's is there.  It keeps nothing of its own, but whose it was. */
 static void add_ended_leader(struct cop_restore *r, struct region *g, const struct img_proc *p)
 {
-        struct img_thread th = {.tid = p->pid, .timer_slack = 50000, .nice = 0};
+        struct img_thread th = {.tid = p->pid, .timer_slack = 50000, .nice = 0, .tsc = PR_TSC_ENABLE, .cpuid = 1};
 
         th.creds = RESTORE_THREAD(r, p->first_thread)->creds;
         snprintf(th.comm, sizeof(th.comm), "%.15s", cop_restore_string(r, &p->comm));
@@ -832,6 +855,25 @@ static void add_timers(struct region *g, const struct img_proc *p)
         }
 }
 
+/* Before there are threads, for whom the kernel would have to wait. */
+static void add_membarrier(struct region *g, const struct img_proc *p)
+{
+        for (uint32_t command = 1; command && command <= p->membarrier; command <<= 1)
+                if (p->membarrier & command)
+                        add(g, &g->main, COP_OP_CHECK, SYS_membarrier, command, 0, 0, 0, 0, 0);
+}
+
+/* What is said of memory to come, once all is there. */
+static void add_memory_modes(struct region *g, const struct img_proc *p)
+{
+        if (p->lock_future)
+                add(g, &g->main, 0, SYS_mlockall, p->lock_future, 0, 0, 0, 0, 0);
+        if (p->memory_merge)
+                add(g, &g->main, COP_OP_CHECK, SYS_prctl, PR_SET_MEMORY_MERGE, 1, 0, 0, 0, 0);
+        if (p->mdwe)
+                add(g, &g->main, COP_OP_CHECK, SYS_prctl, PR_SET_MDWE, p->mdwe, 0, 0, 0, 0);
+}
+
 static void add_limits(struct region *g, const struct img_proc *p)
 {
         for (unsigned i = 0; i < 16; i++)
@@ -882,9 +924,9 @@ int cop_restore_memory(struct cop_restore *r, struct cop_error *err)
                 g.arrived = memset(put(&g, NULL, sizeof(*g.arrived)), 0, sizeof(*g.arrived));
         for (unsigned cap = 0; cap < 64; cap++)
                 g.bounding |= prctl(PR_CAPBSET_READ, cap) == 1 ? 1ULL << cap : 0;
+        add_membarrier(&g, p);
         add_threads(r, &g, p);
-        if (p->lock_future)
-                add(&g, &g.main, 0, SYS_mlockall, p->lock_future, 0, 0, 0, 0, 0);
+        add_memory_modes(&g, p);
         add_limits(&g, p);
         add_signals(r, &g, &g.main, p->pid, 0, (struct img_ref){p->first_signal, p->signals});
         add_timers(&g, p);

@@ -340,12 +340,15 @@ static int restore_identity(struct cop_restore *r, const struct img_proc *p, str
                                        cop_restore_string(r, &p->root), p->pid);
         if (p->subreaper)
                 prctl(PR_SET_CHILD_SUBREAPER, 1);
-        if (p->thp_disable)
-                prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
+        if (p->thp_disable) /* the other bits are flags */
+                prctl(PR_SET_THP_DISABLE, 1, p->thp_disable & ~1U, 0, 0);
         if (p->oom_score_adj != 0) {
                 snprintf(text, sizeof(text), "%d", p->oom_score_adj);
-                (void)cop_write_kernel_file(AT_FDCWD, "/proc/self/oom_score_adj", text,
-                                            NULL); /* lowering may need rights */
+                (void)cop_write_kernel_file(r->proc_fd, "oom_score_adj", text, NULL); /* lowering may need rights */
+        }
+        if (p->coredump_filter != IMG_COREDUMP_FILTER) {
+                snprintf(text, sizeof(text), "%#x", p->coredump_filter);
+                (void)cop_write_kernel_file(r->proc_fd, "coredump_filter", text, NULL);
         }
         const char *actions = cop_image_at(r->image, &p->sigactions);
         for (long sig = 1; sig <= 64; sig++) {

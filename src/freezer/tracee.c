@@ -642,17 +642,27 @@ int cop_batch_begin(struct cop_proc *p, uint64_t vdso, struct cop_error *err)
 {
         size_t size = 4096 + p->task_count * COP_SLOT_SIZE;
         uint64_t arg[6] = {0, size, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, (uint64_t)-1, 0};
-        int64_t result;
+        int64_t result, code = 0;
 
         if (!vdso || !cop_vdso_syscall())
                 return cop_error_set(err, ENOEXEC, COP_ERR_not_freezable,
                                      "pid %d (%s) has unmapped its vdso: cannot be frozen", p->nspid, p->comm);
         p->syscall_insn = vdso + cop_vdso_syscall();
         int r = cop_remote_syscall(p, &p->tasks[0], SYS_mmap, arg, &result, err);
+        if (r == 0 && result == -EACCES) { /* PR_SET_MDWE: what may be written is not executed */
+                arg[2] = PROT_READ | PROT_WRITE;
+                r = cop_remote_syscall(p, &p->tasks[0], SYS_mmap, arg, &result, err);
+                const uint64_t first[6] = {(uint64_t)result,      4096,
+                                           PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
+                                           (uint64_t)-1,          0};
+                if (r == 0 && result > 0)
+                        r = cop_remote_syscall(p, &p->tasks[0], SYS_mmap, first, &code, err);
+        }
         if (r < 0)
                 return r;
-        if ((uint64_t)result > -4096ULL)
-                return cop_error_errno(err, (int)-result, "mapping memory in pid %d (%s)", p->nspid, p->comm);
+        if ((uint64_t)result > -4096ULL || code < 0)
+                return cop_error_errno(err, (int)-(code < 0 ? code : result), "mapping memory in pid %d (%s)", p->nspid,
+                                       p->comm);
         p->remote = (uint64_t)result;
         p->remote_size = size;
         r = cop_mem_write(p, p->remote, cop_tramp_start, (size_t)(cop_tramp_end - cop_tramp_start));

@@ -113,7 +113,7 @@ void cop_tree_done(struct cop_tree *tree);
 int cop_tree_read_registers(struct cop_tree *tree, struct cop_error *err);
 
 /* The slot of a task in the remote region: ops first, then data. */
-#define COP_SLOT_OPS 96
+#define COP_SLOT_OPS 104
 #define COP_SLOT_DATA (COP_SLOT_OPS * sizeof(struct cop_op))
 #define COP_SLOT_SIZE 16384UL
 #define COP_SLOT_SCRATCH \
