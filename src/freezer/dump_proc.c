@@ -230,6 +230,16 @@ static int dump_filters(struct cop_dump *d, uint32_t index, pid_t tid, struct im
         }
 }
 
+static int read_link(int dir_fd, const char *name, char *buf, size_t size)
+{
+        ssize_t n = readlinkat(dir_fd, name, buf, size - 1);
+
+        if (n < 0)
+                return -errno;
+        buf[n] = '\0';
+        return 0;
+}
+
 /* Threads may have left what processes share; processes may share what only threads do. */
 static int check_sharing(struct cop_dump *d, uint32_t index, struct cop_error *err)
 {
@@ -246,6 +256,39 @@ static int check_sharing(struct cop_dump *d, uint32_t index, struct cop_error *e
                        syscall(SYS_kcmp, p->living, parent, KCMP_VM, 0, 0) == 0 ||
                        syscall(SYS_kcmp, p->living, parent, KCMP_FS, 0, 0) == 0))
                 return cop_not_freezable(d, index, err, "shares memory, descriptors or its folder with its parent");
+        return 0;
+}
+
+/* Those that a thread can leave its process's for come first. */
+static const char *const namespaces[] = {
+        "net", "ipc", "uts", "mnt", "user", "cgroup", "time", "pid_for_children", "time_for_children",
+};
+#define OF_THREADS 3
+struct namespaces {
+        char link[ELEMENTSOF(namespaces)][32]; /* those of the first process */
+};
+
+/* All of the tree live in the namespaces of its first process: a thaw makes one of each kind. */
+static int check_namespaces(struct cop_dump *d, uint32_t index, struct namespaces *first, struct cop_error *err)
+{
+        struct cop_proc *p = &d->tree.procs[index];
+
+        for (size_t k = 0; k < p->task_count; k++)
+                for (size_t i = 0; i < (k == 0 ? ELEMENTSOF(namespaces) : OF_THREADS); i++) {
+                        char path[64], link[32];
+                        snprintf(path, sizeof(path), "task/%d/ns/%s", p->tasks[k].tid, namespaces[i]);
+                        int r = read_link(p->dir_fd, path, link, sizeof(link));
+                        if (r == -ENOENT) /* a kernel without this kind */
+                                link[0] = '\0';
+                        else if (r < 0)
+                                return cop_error_errno(err, -r, "reading the %s namespace of pid %d (%s)",
+                                                       namespaces[i], p->nspid, p->comm);
+                        if (index == 0 && k == 0)
+                                memcpy(first->link[i], link, sizeof(link));
+                        else if (strcmp(first->link[i], link) != 0)
+                                return cop_not_freezable(d, index, err, "has a namespace of its own (%s)",
+                                                         namespaces[i]);
+                }
         return 0;
 }
 
@@ -328,6 +371,8 @@ static int dump_thread(struct cop_dump *d, uint32_t index, struct cop_task *t, s
         it.robust_len = a->robust_len;
         it.pdeath_signal = a->pdeath_signal;
         it.timer_slack = (uint64_t)ops[OP_TIMERSLACK].result;
+        if (ops[OP_GROUPS].result < 0)
+                return cop_not_freezable(d, index, err, "is in more than %d groups", GROUPS_MAX);
         fill_modes(&it, a, ops);
         it.rseq = t->rseq;
         it.rseq_size = t->rseq_size;
@@ -360,16 +405,6 @@ static int dump_auxv(struct cop_dump *d, struct cop_proc *p, struct img_proc *ip
         if (r == 0)
                 ip->auxv = cop_image_put(d->writer, text, n);
         return r;
-}
-
-static int read_link(int dir_fd, const char *name, char *buf, size_t size)
-{
-        ssize_t n = readlinkat(dir_fd, name, buf, size - 1);
-
-        if (n < 0)
-                return -errno;
-        buf[n] = '\0';
-        return 0;
 }
 
 /* What mlockall has said of memory to come was done to the batch region. */
@@ -557,6 +592,7 @@ static int dump_live(struct cop_dump *d, uint32_t index, struct img_proc *ip, co
 
 int cop_dump_procs(struct cop_dump *d, struct cop_error *err)
 {
+        struct namespaces first;
         int depth = 0;
 
         for (uint32_t i = 0; i < d->tree.count; i++) {
@@ -589,6 +625,8 @@ int cop_dump_procs(struct cop_dump *d, struct cop_error *err)
                         }
                         p->locked_kb = status.locked_kb;
                         r = check_traps(d, i, &status, err);
+                        if (r == 0)
+                                r = check_namespaces(d, i, &first, err);
                         if (r == 0)
                                 r = dump_live(d, i, &ip, &stat, err);
                         if (r < 0)
