@@ -240,11 +240,72 @@ static int read_link(int dir_fd, const char *name, char *buf, size_t size)
         return 0;
 }
 
+/* What processes may share, as threads do. */
+enum { SHARE_VM, SHARE_FILES, SHARE_FS, SHARE_COUNT };
+struct sharing {
+        uint32_t *sorted[SHARE_COUNT]; /* owned; the first process that has each, in kcmp's order */
+        size_t count[SHARE_COUNT];
+        uint32_t *fs; /* owned; per process, who of the tree was the first to have its folder */
+};
+
+static void sharing_done(struct sharing *s)
+{
+        for (int i = 0; i < SHARE_COUNT; i++)
+                free(s->sorted[i]);
+        free(s->fs);
+}
+
+static int sharing_init(struct sharing *s, size_t processes, struct cop_error *err)
+{
+        bool all = (s->fs = calloc(processes, sizeof(*s->fs)));
+
+        for (int i = 0; i < SHARE_COUNT; i++)
+                all = (s->sorted[i] = calloc(processes, sizeof(*s->sorted[i]))) && all;
+        return all ? 0 : cop_error_errno(err, ENOMEM, "comparing processes");
+}
+
+/* Who was the first to have what this process has of that kind: itself, when nobody did. */
+static uint32_t first_with(struct cop_dump *d, struct sharing *s, int kind, uint32_t index)
+{
+        static const int types[SHARE_COUNT] = {KCMP_VM, KCMP_FILES, KCMP_FS};
+        uint32_t *list = s->sorted[kind];
+        size_t low = 0, high = s->count[kind];
+
+        while (low < high) {
+                size_t middle = (low + high) / 2;
+                long order = syscall(SYS_kcmp, d->tree.procs[index].living, d->tree.procs[list[middle]].living,
+                                     types[kind], 0, 0);
+                if (order == 0)
+                        return list[middle];
+                if (order == 1)
+                        high = middle;
+                else
+                        low = middle + 1;
+        }
+        memmove(list + low + 1, list + low, (s->count[kind]++ - low) * sizeof(*list));
+        return list[low] = index;
+}
+
+/* A thaw can clone a child with its parent's folder, but not where somebody else clones it (restore_tree.c, "Sessions"). */
+static int check_folder(struct cop_dump *d, uint32_t index, struct sharing *s, struct img_proc *ip,
+                        struct cop_error *err)
+{
+        s->fs[index] = first_with(d, s, SHARE_FS, index);
+        if (s->fs[index] == index)
+                return 0;
+        const struct img_proc *parent = cop_image_record(d->writer, IMG_PROCS, ip->parent);
+        ip->shares_fs = 1;
+        return s->fs[ip->parent] == s->fs[index] && parent && (ip->sid == ip->pid || ip->sid == parent->sid)
+                       ? 0
+                       : cop_not_freezable(d, index, err, "shares its folder with process %d, which is not its parent",
+                                           d->tree.procs[s->fs[index]].nspid);
+}
+
 /* Threads may have left what processes share; processes may share what only threads do. */
-static int check_sharing(struct cop_dump *d, uint32_t index, struct cop_error *err)
+static int check_sharing(struct cop_dump *d, uint32_t index, struct sharing *s, struct img_proc *ip,
+                         struct cop_error *err)
 {
         struct cop_proc *p = &d->tree.procs[index];
-        pid_t parent = p->parent == IMG_NONE ? 0 : d->tree.procs[p->parent].living;
 
         for (size_t k = 1; k < p->task_count; k++)
                 if (syscall(SYS_kcmp, p->living, p->tasks[k].tid, KCMP_FILES, 0, 0) > 0 ||
@@ -252,11 +313,9 @@ static int check_sharing(struct cop_dump *d, uint32_t index, struct cop_error *e
                         return cop_not_freezable(d, index, err,
                                                  "has a thread (%d) with descriptors or a folder of its own",
                                                  p->tasks[k].nstid);
-        if (parent && (syscall(SYS_kcmp, p->living, parent, KCMP_FILES, 0, 0) == 0 ||
-                       syscall(SYS_kcmp, p->living, parent, KCMP_VM, 0, 0) == 0 ||
-                       syscall(SYS_kcmp, p->living, parent, KCMP_FS, 0, 0) == 0))
-                return cop_not_freezable(d, index, err, "shares memory, descriptors or its folder with its parent");
-        return 0;
+        if (first_with(d, s, SHARE_FILES, index) != index || first_with(d, s, SHARE_VM, index) != index)
+                return cop_not_freezable(d, index, err, "shares memory or descriptors with another process");
+        return check_folder(d, index, s, ip, err);
 }
 
 /* Those that a thread can leave its process's for come first. */
@@ -564,9 +623,7 @@ static int dump_live(struct cop_dump *d, uint32_t index, struct img_proc *ip, co
 
         if (!ops || !a)
                 return cop_error_errno(err, ENOMEM, "collecting pid %d", p->nspid);
-        r = check_sharing(d, index, err);
-        if (r == 0)
-                r = start_batches(p, find_vdso(&d->vmas[index]), ops, err);
+        r = start_batches(p, find_vdso(&d->vmas[index]), ops, err);
         if (r == 0)
                 r = cop_timers_collect(d, index, &timers, err);
         ip->first_thread = cop_image_count(d->writer, IMG_THREADS);
@@ -590,7 +647,7 @@ static int dump_live(struct cop_dump *d, uint32_t index, struct img_proc *ip, co
         return r == 0 ? dump_stop(d, index, ip, err) : r;
 }
 
-int cop_dump_procs(struct cop_dump *d, struct cop_error *err)
+static int dump_each(struct cop_dump *d, struct sharing *sharing, struct cop_error *err)
 {
         struct namespaces first;
         int depth = 0;
@@ -628,6 +685,8 @@ int cop_dump_procs(struct cop_dump *d, struct cop_error *err)
                         if (r == 0)
                                 r = check_namespaces(d, i, &first, err);
                         if (r == 0)
+                                r = check_sharing(d, i, sharing, &ip, err);
+                        if (r == 0)
                                 r = dump_live(d, i, &ip, &stat, err);
                         if (r < 0)
                                 return r;
@@ -635,4 +694,15 @@ int cop_dump_procs(struct cop_dump *d, struct cop_error *err)
                 cop_image_add(d->writer, IMG_PROCS, &ip);
         }
         return 0;
+}
+
+int cop_dump_procs(struct cop_dump *d, struct cop_error *err)
+{
+        struct sharing sharing = {0};
+        int r = sharing_init(&sharing, d->tree.count, err);
+
+        if (r == 0)
+                r = dump_each(d, &sharing, err);
+        sharing_done(&sharing);
+        return r;
 }

@@ -132,7 +132,7 @@ pid_t cop_restore_fork_helper(const struct cop_restore *r)
 static int fork_child(struct cop_restore *r, uint32_t index, pid_t sid, struct cop_error *err)
 {
         const struct img_proc *p = RESTORE_PROC(r, index);
-        pid_t pid = clone_pid(p->pid, 0, p->exit_signal, -1);
+        pid_t pid = clone_pid(p->pid, p->shares_fs ? CLONE_FS : 0, p->exit_signal, -1);
 
         if (pid == 0)
                 become(r, index, sid);
@@ -327,10 +327,11 @@ static int enter_folder(const char *path)
         return r;
 }
 
-static int restore_identity(struct cop_restore *r, const struct img_proc *p, struct cop_error *err)
+/* Last, since other processes may share it. */
+static int restore_folder(struct cop_restore *r, const struct img_proc *p, struct cop_error *err)
 {
-        char text[16];
-
+        if (p->shares_fs)
+                return 0;
         umask((mode_t)p->umask);
         if (enter_folder(cop_restore_string(r, &p->cwd)) < 0)
                 return cop_error_errno(err, errno, "entering the folder %s of process %d",
@@ -338,6 +339,13 @@ static int restore_identity(struct cop_restore *r, const struct img_proc *p, str
         if (strcmp(cop_restore_string(r, &p->root), "/") != 0 && chroot(cop_restore_string(r, &p->root)) < 0)
                 return cop_error_errno(err, errno, "entering the root %s of process %d",
                                        cop_restore_string(r, &p->root), p->pid);
+        return 0;
+}
+
+static int restore_identity(struct cop_restore *r, const struct img_proc *p, struct cop_error *err)
+{
+        char text[16];
+
         if (p->subreaper)
                 prctl(PR_SET_CHILD_SUBREAPER, 1);
         if (p->thp_disable) /* the other bits are flags */
@@ -395,6 +403,8 @@ static int run_stub(struct cop_restore *r, uint32_t index, pid_t born_sid, struc
         if (ret == 0)
                 ret = barrier(r, BARRIER_READY, err);
         cop_restore_mark(r, COP_MARK_READY);
+        if (ret == 0)
+                ret = restore_folder(r, p, err);
         if (ret == 0)
                 ret = cop_restore_memory(r, err);
         return ret;

@@ -1,4 +1,4 @@
-/* CLONE_FILES and CLONE_FS between processes, not threads: refused by name, shared on.
+/* CLONE_FILES between processes, not threads: refused by name, shared on.
  * victim: refuse=shares */
 #include <fcntl.h>
 #include <sched.h>
