@@ -4,7 +4,7 @@
  * parent's first one (before the parent's setsid) is forked early; one in the parent's present session, or a leader, after.
  * Anything else was orphaned: its creator is gone and the first process (or a subreaper) adopted it.  Such a process is
  * forked by the living leader of its session through a short-lived child, whose end gives it to its adopter again; when
- * the leader is dead, a stand-in with the leader's pid does the same.
+ * the leader is dead, a stand-in with the leader's pid does the same.  A leader that is a zombie forks them before it ends.
  */
 #include <fcntl.h>
 #include <grp.h>
@@ -231,12 +231,59 @@ static int fork_orphans(struct cop_restore *r, uint32_t self, struct cop_error *
 
 /* ---- one process ---- */
 
-__attribute__((noreturn)) static void become_zombie(struct cop_restore *r, const struct img_proc *p)
+/* The group of a leader that is gone: a stand-in holds its pid while we join.  One whose leader is in the tree may be yet to be made. */
+static int join_group(struct cop_restore *r, const struct img_proc *p, struct cop_error *err)
 {
-        if (p->pid == p->sid)
-                setsid();
-        else if (p->pgid > 0)
-                setpgid(0, p->pgid);
+        bool gone = find_pid(r, p->pgid) == IMG_NONE;
+        int done = p->pgid <= 0 || getpgrp() == p->pgid ? 0 : setpgid(0, p->pgid);
+        pid_t stand_in = -1;
+
+        if (done == 0)
+                return 0;
+        if (gone && (stand_in = clone_pid(p->pgid, 0, 0, -1)) == 0) {
+                setpgid(0, 0);
+                pause();
+                _exit(0);
+        }
+        if (gone && stand_in < 0 && errno != EEXIST) /* else it is another's */
+                return cop_error_errno(err, errno, "making the process group %d", p->pgid);
+        for (int i = 0; i < 50000 && done < 0; i++) {
+                if (stand_in > 0)
+                        setpgid(stand_in, stand_in);
+                done = setpgid(0, p->pgid);
+                if (done < 0)
+                        usleep(100);
+        }
+        int saved = errno;
+        if (stand_in > 0) {
+                kill(stand_in, SIGKILL);
+                waitpid(stand_in, NULL, __WALL);
+        }
+        return done < 0 ? cop_error_errno(err, saved, "joining the process group %d", p->pgid) : 0;
+}
+
+/* Who lives on in its session was forked by it. */
+static int lead_orphans(struct cop_restore *r, uint32_t index, struct cop_error *err)
+{
+        pid_t sid = RESTORE_PROC(r, index)->pid;
+        int ret = setsid() < 0 ? cop_error_errno(err, errno, "making the session %d", sid) : 0;
+
+        for (uint32_t i = 1; i < r->image->count[IMG_PROCS] && ret == 0; i++)
+                if (is_orphan_of(r, i, index, sid, false))
+                        ret = fork_child(r, i, sid, err);
+        return ret;
+}
+
+__attribute__((noreturn)) static void become_zombie(struct cop_restore *r, uint32_t index)
+{
+        const struct img_proc *p = RESTORE_PROC(r, index);
+        struct cop_error err = COP_ERROR_NULL;
+        int ret = p->pid == p->sid    ? lead_orphans(r, index, &err)
+                  : p->pid == p->pgid ? setpgid(0, 0)
+                                      : join_group(r, p, &err);
+
+        if (ret < 0)
+                report_and_exit(r, &err);
         prctl(PR_SET_NAME, cop_restore_string(r, &p->comm));
         if (WIFSIGNALED(p->exit_status)) {
                 int sig = WTERMSIG(p->exit_status);
@@ -277,32 +324,7 @@ static int join_groups(struct cop_restore *r, const struct img_proc *p, struct c
         int ret = barrier(r, BARRIER_GROUPS, err);
         if (ret < 0)
                 return ret;
-        if (p->pgid > 0 && p->pid != p->pgid && getpgrp() != p->pgid && setpgid(0, p->pgid) < 0) {
-                /* The group's leader is gone: a stand-in holds its pid while we join. */
-                pid_t stand_in = clone_pid(p->pgid, 0, 0, -1);
-                if (stand_in == 0) {
-                        setpgid(0, 0);
-                        pause();
-                        _exit(0);
-                }
-                if (stand_in < 0 && errno != EEXIST)
-                        return cop_error_errno(err, errno, "making the process group %d", p->pgid);
-                int done = -1;
-                for (int i = 0; i < 2000 && done < 0; i++) {
-                        setpgid(stand_in, stand_in);
-                        done = setpgid(0, p->pgid);
-                        if (done < 0)
-                                usleep(100);
-                }
-                int saved = errno;
-                if (stand_in > 0) {
-                        kill(stand_in, SIGKILL);
-                        waitpid(stand_in, NULL, __WALL);
-                }
-                if (done < 0)
-                        return cop_error_errno(err, saved, "joining the process group %d", p->pgid);
-        }
-        return 0;
+        return p->pid == p->pgid ? 0 : join_group(r, p, err);
 }
 
 /* A folder that was removed is made again for a moment. */
@@ -416,7 +438,7 @@ static void become(struct cop_restore *r, uint32_t index, pid_t born_sid)
         struct cop_error err = COP_ERROR_NULL;
 
         if (p->state == IMG_ZOMBIE)
-                become_zombie(r, p);
+                become_zombie(r, index);
         int ret = run_stub(r, index, born_sid, &err);
         if (ret == 0)
                 cop_error_set(&err, EIO, COP_ERR_internal, "process %d came back from the trampoline", p->pid);
