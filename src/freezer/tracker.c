@@ -43,9 +43,10 @@ static void forget(struct cop_tracked *t)
 {
         cop_close(t->uffd);
         cop_close(t->pagemap_fd);
+        cop_close(t->mem_fd);
         free(t->areas);
         free(t->pre.list);
-        *t = (struct cop_tracked){.uffd = -EBADF, .pagemap_fd = -EBADF};
+        *t = (struct cop_tracked){.uffd = -EBADF, .pagemap_fd = -EBADF, .mem_fd = -EBADF};
 }
 
 void cop_tracker_free(struct cop_tracker *t)
@@ -204,11 +205,13 @@ int cop_tracker_adopt(struct cop_tracker *t, struct cop_dump *d, struct cop_erro
                         return cop_error_errno(err, ENOMEM, "tracking writes");
                 t->list = bigger;
                 struct cop_tracked *n = &t->list[t->count];
-                *n = (struct cop_tracked){.pid = p->pid, .nspid = p->nspid, .uffd = open_uffd(p), .pagemap_fd = -EBADF};
+                *n = (struct cop_tracked){
+                        .pid = p->pid, .nspid = p->nspid, .uffd = open_uffd(p), .pagemap_fd = -EBADF, .mem_fd = -EBADF};
                 if (n->uffd < 0)
                         continue; /* the target may not (seccomp, sysctl): all its pages count as written */
                 n->pagemap_fd = openat(p->dir_fd, "pagemap", O_RDONLY | O_CLOEXEC);
-                if (n->pagemap_fd < 0) {
+                n->mem_fd = openat(p->dir_fd, "mem", O_RDONLY | O_CLOEXEC);
+                if (n->pagemap_fd < 0 || n->mem_fd < 0) {
                         forget(n);
                         continue;
                 }
@@ -310,21 +313,16 @@ static int copy_runs(struct cop_dump *d, struct cop_tracked *t, const struct cop
 /* One round over one process; returns the pages copied. */
 static int64_t precopy_process(struct cop_dump *d, struct cop_tracked *t, bool everything, struct cop_error *err)
 {
-        struct cop_proc p = {.pid = t->pid, .mem_fd = -EBADF, .comm = "?"};
+        struct cop_proc p = {.pid = t->pid, .mem_fd = t->mem_fd, .comm = "?"};
         struct cop_runs runs = {0};
         struct cop_scan scan = {.runs = &runs, .pagemap_fd = t->pagemap_fd};
-        char path[32];
         int64_t pages = 0;
+        int r = 0;
 
-        snprintf(path, sizeof(path), "/proc/%d", t->pid);
-        _cleanup_close_ int dir_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        if (dir_fd < 0 || !is_same_memory(t)) {
+        if (!is_same_memory(t)) {
                 forget(t);
                 return 0;
         }
-        _cleanup_close_ int mem_fd = openat(dir_fd, "mem", O_RDONLY | O_CLOEXEC);
-        p.mem_fd = mem_fd;
-        int r = 0;
         for (size_t i = 0; i < t->area_count && r == 0; i++)
                 r = cop_scan_area(&scan, t->areas[i].start, t->areas[i].end,
                                   COP_SCAN_PROTECT | (everything ? 0U : COP_SCAN_WRITTEN) |
