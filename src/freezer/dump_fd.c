@@ -405,8 +405,11 @@ static int dump_tty(struct cop_dump *d, struct cop_dump_file *known, struct img_
                 struct pollfd p = {.fd = fd};
                 f->arg[3] = poll(&p, 1, 0) > 0 && p.revents & POLLHUP; /* its slave has been closed */
         } else {
+                int exclusive = 0;
                 f->kind = IMG_FILE_PTS;
                 f->arg[0] = minor(fi->st.st_rdev);
+                if (ioctl(fd, TIOCGEXCL, &exclusive) == 0)
+                        f->arg[2] = (uint64_t)exclusive;
         }
         f->path = cop_image_puts(d->writer, fi->link);
         if (!master && ioctl(fd, 0x802c542a, &state.termios) < 0 && errno == EIO) {
@@ -419,14 +422,15 @@ static int dump_tty(struct cop_dump *d, struct cop_dump_file *known, struct img_
         return 0;
 }
 
-static bool slave_is_open(struct cop_dump *d, uint64_t index)
+/* The tree's own descriptor of a slave: one that is exclusive (TIOCEXCL) cannot be opened again.  NULL: nobody of the tree has one. */
+static struct cop_dump_file *find_slave(struct cop_dump *d, uint64_t index)
 {
-        for (uint32_t i = 0; i < cop_image_count(d->writer, IMG_FILES); i++) {
-                const struct img_file *f = cop_image_record(d->writer, IMG_FILES, i);
-                if (f->kind == IMG_FILE_PTS && f->arg[0] == index && f->arg[1] == 0)
-                        return true;
+        for (size_t i = 0; i < d->file_count; i++) {
+                const struct img_file *f = cop_image_record(d->writer, IMG_FILES, d->files[i].index);
+                if (f && f->kind == IMG_FILE_PTS && f->arg[0] == index && f->arg[1] == 0 && !d->files[i].mapping)
+                        return &d->files[i];
         }
-        return false;
+        return NULL;
 }
 
 /* When all descriptors are known: what waits in ptys whose both ends are in the tree. */
@@ -434,19 +438,24 @@ static int dump_tty_queues(struct cop_dump *d, struct cop_dump_file *known, stru
 {
         _cleanup_buf_ struct cop_buf typed = COP_BUF(1UL << 20), printed = COP_BUF(1UL << 20);
         struct img_file *f = cop_image_record(d->writer, IMG_FILES, known->index);
+        struct cop_dump_file *open_slave = find_slave(d, f->arg[0]);
         char state[COP_PTY_STATE];
+        enum cop_pty_stop stop = COP_PTY_RUNS;
 
-        if (known->own_fd < 0 || !slave_is_open(d, f->arg[0]) || f->arg[2])
-                return 0; /* in packet mode what is read is not what was written */
+        if (known->own_fd < 0 || !open_slave)
+                return 0;
         _cleanup_close_ int slave = ioctl(known->own_fd, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+        if (slave < 0 && errno == EBUSY)
+                slave = fcntl(cop_dump_duplicate(d, open_slave, err), F_DUPFD_CLOEXEC, 0);
         if (slave < 0 || ioctl(slave, 0x802c542a /* TCGETS2 */, state) < 0)
                 return cop_error_errno(err, errno, "opening a terminal");
-        int r = cop_pty_drain(known->own_fd, slave, state, &typed, &printed);
+        int r = cop_pty_drain(known->own_fd, slave, state, &typed, &printed, &stop);
         if (r == 0)
                 r = cop_pty_fill(known->own_fd, slave, state, &(struct iovec){typed.data, typed.len},
-                                 &(struct iovec){printed.data, printed.len});
+                                 &(struct iovec){printed.data, printed.len}, stop);
         if (r < 0)
                 return cop_error_errno(err, -r, "reading what waits in a terminal");
+        f->arg[4] = stop;
         f->first_packet = cop_image_count(d->writer, IMG_PACKETS);
         f->packets = 2;
         cop_image_add(d->writer, IMG_PACKETS,

@@ -235,8 +235,8 @@ enum img_file_kind {
         IMG_FILE_UNIX,     /* see img_file.arg in dump_sock.c */
         IMG_FILE_INET,
         IMG_FILE_NETLINK,
-        IMG_FILE_PTMX, /* arg: index, locked, packet mode, slave closed; data: termios + winsize; packets: typed, printed */
-        IMG_FILE_PTS,      /* arg: index, master closed */
+        IMG_FILE_PTMX, /* arg: index, locked, packet mode, slave closed, enum cop_pty_stop; data: termios + winsize; packets: typed, printed */
+        IMG_FILE_PTS,      /* arg: index, master closed, exclusive */
         IMG_FILE_EXTERNAL, /* path: the caller's name; arg[0] rdev */
         IMG_FILE_SHMEM,    /* mapping of shared anonymous memory: extents; link: shared object */
         IMG_FILE_PROC,     /* a file of procfs or a namespace file: opened by path, late */

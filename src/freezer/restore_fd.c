@@ -114,8 +114,8 @@ static int open_memfd(struct cop_restore *r, uint32_t index)
         int ret = write_pages(r, f, fd);
         if (ret < 0)
                 return ret;
-        if (!shmem &&
-            (fchmod(fd, (mode_t)f->arg[2] & 07777) < 0 || (f->arg[1] && fcntl(fd, F_ADD_SEALS, (int)f->arg[1]) < 0)))
+        if (!shmem && (fchmod(fd, (mode_t)f->arg[2] & 07777) < 0 ||
+                       (f->arg[1] && !cop_restore_seals_late(f) && fcntl(fd, F_ADD_SEALS, (int)f->arg[1]) < 0)))
                 return -errno;
         if ((f->flags & O_ACCMODE) != O_RDWR)
                 return reopen(fd, (int)f->flags);
@@ -462,7 +462,8 @@ static int fill_terminal(struct cop_restore *r, uint32_t index, struct cop_error
                 return cop_error_errno(err, errno, "opening a terminal");
         struct iovec typed = {(void *)(uintptr_t)cop_image_at(r->image, &p[0].data), p[0].data.length};
         struct iovec printed = {(void *)(uintptr_t)cop_image_at(r->image, &p[1].data), p[1].data.length};
-        int ret = cop_pty_fill(r->objects[index], slave, cop_image_at(r->image, &f->data), &typed, &printed);
+        int ret = cop_pty_fill(r->objects[index], slave, cop_image_at(r->image, &f->data), &typed, &printed,
+                               (enum cop_pty_stop)f->arg[4]);
         return ret < 0 ? cop_error_errno(err, -ret, "filling a terminal") : 0;
 }
 
@@ -483,6 +484,10 @@ int cop_restore_objects(struct cop_restore *r, struct cop_error *err)
                 if (ret < 0)
                         return ret;
         }
+        for (uint32_t i = 0; i < r->image->count[IMG_FILES]; i++) /* when all that are open have been opened */
+                if (RESTORE_FILE(r, i)->kind == IMG_FILE_PTS && RESTORE_FILE(r, i)->arg[2] &&
+                    ioctl(r->objects[i], TIOCEXCL) < 0)
+                        return cop_error_errno(err, errno, "making a terminal exclusive");
         int ret = cop_restore_sockets(r, err);
         for (uint32_t i = 0; ret == 0 && i < r->image->count[IMG_FILES]; i++)
                 if (RESTORE_FILE(r, i)->kind == IMG_FILE_INOTIFY)
