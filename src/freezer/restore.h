@@ -114,6 +114,12 @@ static inline uint64_t cop_restore_action(const struct cop_image *image, const s
         return actions[sig - 1].handler;
 }
 
+/* F_SEAL_FUTURE_WRITE forbids the mappings for writing that were made before. */
+static inline bool cop_restore_seals_late(const struct img_file *memfd)
+{
+        return memfd->arg[1] & 0x10 /* F_SEAL_FUTURE_WRITE */;
+}
+
 static inline const char *cop_restore_string(const struct cop_restore *r, const struct img_ref *ref)
 {
         return cop_image_at(r->image, ref);

@@ -282,6 +282,46 @@ static int remove_doomed(struct thaw *t, struct cop_error *err)
         return setns(home, CLONE_NEWIPC) < 0 ? cop_error_errno(err, errno, "leaving the tree's ipc namespace") : 0;
 }
 
+/* A thread of the process, or NULL. */
+static const struct thaw_thread *thread_of(const struct thaw *t, uint32_t proc)
+{
+        for (size_t i = 0; i < t->thread_count; i++)
+                if (t->threads[i].proc == proc)
+                        return &t->threads[i];
+        return NULL;
+}
+
+static int seal_through(const struct thaw *t, uint32_t proc, int fd, uint64_t seals, struct cop_error *err)
+{
+        const struct thaw_thread *th = thread_of(t, proc);
+        _cleanup_close_ int pidfd = th ? (int)syscall(SYS_pidfd_open, th->tid, COP_PIDFD_THREAD) : -EBADF;
+        _cleanup_close_ int mine = pidfd < 0 ? -EBADF : (int)syscall(SYS_pidfd_getfd, pidfd, fd, 0);
+
+        if (mine < 0 || (fcntl(mine, F_GET_SEALS) != (int)seals && fcntl(mine, F_ADD_SEALS, (int)seals) < 0))
+                return cop_error_errno(err, errno, "sealing descriptor %d", fd);
+        return 0;
+}
+
+/* Memfds that are not to be mapped for writing any more are sealed when all who may have mapped them, through any descriptor that may:
+ * without one, nobody can map them so anyway. */
+static int seal_late(struct thaw *t, struct cop_error *err)
+{
+        for (uint32_t i = 0; i < t->image->count[IMG_PROCS]; i++) {
+                const struct img_proc *p = IMG_RECORD(t->image, IMG_PROCS, img_proc, i);
+                for (uint32_t k = 0; k < p->fds; k++) {
+                        const struct img_fd *fd = IMG_RECORD(t->image, IMG_FDS, img_fd, p->first_fd + k);
+                        const struct img_file *f = IMG_RECORD(t->image, IMG_FILES, img_file, fd->file);
+                        if (f->kind != IMG_FILE_MEMFD || !cop_restore_seals_late(f) ||
+                            (f->flags & O_ACCMODE) == O_RDONLY || f->flags & O_PATH)
+                                continue;
+                        int r = seal_through(t, i, fd->fd, f->arg[1], err);
+                        if (r < 0)
+                                return r;
+                }
+        }
+        return 0;
+}
+
 static int seize_all(struct thaw *t, struct cop_error *err)
 {
         for (size_t i = 0; i < t->thread_count; i++) {
@@ -429,7 +469,7 @@ static int settle_parent(struct thaw *t, const struct img_proc *child, struct co
 {
         const struct img_proc *parent = IMG_RECORD(t->image, IMG_PROCS, img_proc, child->parent);
         const struct cop_restore_place *place = &t->restore.shared->place[child->parent];
-        const struct thaw_thread *th = NULL;
+        const struct thaw_thread *th = thread_of(t, child->parent);
         struct {
                 uint64_t set, no_time[2];
         } data = {.set = 1ULL << (SIGCHLD - 1)};
@@ -441,8 +481,6 @@ static int settle_parent(struct thaw *t, const struct img_proc *child, struct co
         struct cop_proc p;
         int64_t result;
 
-        for (size_t i = 0; i < t->thread_count && !th; i++)
-                th = t->threads[i].proc == child->parent ? &t->threads[i] : NULL;
         if (!th)
                 return 0;
         int r = prepare_remote(t, th, &p, &task, err);
@@ -633,6 +671,8 @@ int cop_thaw(const struct cop_thaw_request *request, struct cop_thaw_result *ret
                 r = await_leaders(&t, err);
         if (r == 0)
                 r = seize_all(&t, err);
+        if (r == 0)
+                r = seal_late(&t, err);
         STAGE(5);
         if (r == 0)
                 r = give_registers(&t, err);
