@@ -199,6 +199,7 @@ enum img_vma_flags {
         IMG_VMA_RANDOM = 32768,
         IMG_VMA_MAYWRITE = 65536,
         IMG_VMA_LOCKONFAULT = 131072,
+        IMG_VMA_SEALED = 262144, /* mseal */
 };
 
 struct img_vma {

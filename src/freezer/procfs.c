@@ -161,7 +161,7 @@ static uint32_t vm_flag(const char *two, struct cop_vma *v)
                 {"sr", IMG_VMA_SEQUENTIAL}, {"rr", IMG_VMA_RANDOM},      {"dc", IMG_VMA_DONTFORK},
                 {"nr", IMG_VMA_NORESERVE},  {"wf", IMG_VMA_WIPEONFORK},  {"dd", IMG_VMA_DONTDUMP},
                 {"hg", IMG_VMA_HUGEPAGE},   {"nh", IMG_VMA_NOHUGEPAGE},  {"mg", IMG_VMA_MERGEABLE},
-                {"dp", IMG_VMA_DROPPABLE},  {"lf", IMG_VMA_LOCKONFAULT},
+                {"dp", IMG_VMA_DROPPABLE},  {"lf", IMG_VMA_LOCKONFAULT}, {"sl", IMG_VMA_SEALED},
         };
 
         for (size_t i = 0; i < ELEMENTSOF(table); i++)

@@ -46,6 +46,7 @@
 #define TASK_END 0x7ffffffff000ULL
 #define ARCH_MAP_VDSO_64 0x2003
 #define MAP_DROPPABLE_ 0x08
+#define SYS_MSEAL 462 /* since 6.10 */
 #define SIG_RSEQ 0x53053053
 #define THREAD_OPS 128
 #define SHARED_COPIES 256 /* pages */
@@ -68,6 +69,7 @@ struct region {
         struct table main;
         struct table helper; /* of a second task that copies pages */
         uint32_t *arrived;   /* in the data: threads but the first that have parked; NULL where nobody waits for them */
+        uint64_t segments;   /* where System V segments are attached, to be moved from there */
         uint64_t bounding;   /* capabilities that the stub may still drop from its bounding set */
         bool full;
 };
@@ -234,8 +236,8 @@ struct pieces {
 /* Short runs of memory that will be written soon are cheaper to copy now; what cannot be written is mapped in any case. */
 static bool mapped(const struct cop_restore *r, const struct img_vma *v, const struct img_extent *e)
 {
-        if (v->flags & (IMG_VMA_GROWSDOWN | IMG_VMA_LOCKED | IMG_VMA_SHARED) || r->request->flags & COP_THAW_COPY ||
-            (r->unwatched && RESTORE_PROC(r, r->self)->dumpable != 1))
+        if (v->flags & (IMG_VMA_GROWSDOWN | IMG_VMA_LOCKED | IMG_VMA_SHARED | IMG_VMA_SEALED) ||
+            r->request->flags & COP_THAW_COPY || (r->unwatched && RESTORE_PROC(r, r->self)->dumpable != 1))
                 return false;
         return !(v->flags & IMG_VMA_WRITE) || (v->file == IMG_NONE && e->pages >= COP_RUN_LONG);
 }
@@ -256,21 +258,57 @@ static uint32_t join_extents(const struct cop_restore *r, const struct img_vma *
         return k;
 }
 
-/* shmat attaches whole segments only: what an area does not show of it is unmapped again. */
-static void map_segment(struct cop_restore *r, struct region *g, const struct img_vma *v)
+static uint64_t segment_size(const struct img_file *f)
 {
-        const struct img_file *f = RESTORE_FILE(r, v->file);
-        uint64_t size = (f->arg[IMG_SYSV_SIZE] + IMG_PAGE - 1) & ~(uint64_t)(IMG_PAGE - 1), base = v->start - v->offset;
-        uint64_t flags = (v->flags & IMG_VMA_MAYWRITE ? 0 : SHM_RDONLY) | (v->flags & IMG_VMA_EXEC ? SHM_EXEC : 0);
-        struct cop_op *op = add(g, &g->main, COP_OP_EXPECT, SYS_shmat, f->arg[IMG_SYSV_ID], base, flags, 0, 0, 0);
+        return (f->arg[IMG_SYSV_SIZE] + IMG_PAGE - 1) & ~(uint64_t)(IMG_PAGE - 1);
+}
 
-        op->expect = (int64_t)base;
-        if (v->offset > 0)
-                add(g, &g->main, COP_OP_CHECK, SYS_munmap, base, v->offset, 0, 0, 0, 0);
-        if (v->end < base + size)
-                add(g, &g->main, COP_OP_CHECK, SYS_munmap, v->end, base + size - v->end, 0, 0, 0, 0);
-        add(g, &g->main, COP_OP_CHECK, SYS_mprotect, v->start, v->end - v->start, (uint64_t)protection(v->flags), 0, 0,
-            0);
+/* Pieces of one attachment, which shmdt finds by where it begins. */
+static bool same_attachment(const struct img_vma *a, const struct img_vma *b)
+{
+        return a->file == b->file && a->start - a->offset == b->start - b->offset;
+}
+
+/* shmat attaches whole segments only, and over nothing else: so it does it elsewhere, from where the pieces that are left are moved. */
+static void map_segment(struct cop_restore *r, struct region *g, const struct img_proc *p, uint32_t index)
+{
+        const struct img_vma *all = IMG_RECORD(r->image, IMG_VMAS, img_vma, p->first_vma), *v = &all[index];
+        const struct img_file *f = RESTORE_FILE(r, v->file);
+        uint64_t flags = v->flags & IMG_VMA_MAYWRITE ? 0 : SHM_RDONLY;
+
+        for (uint32_t i = 0; i < index; i++)
+                if (same_attachment(&all[i], v))
+                        return; /* moved with the first */
+        for (uint32_t i = index; i < p->vmas; i++)
+                if (same_attachment(&all[i], v) && all[i].flags & IMG_VMA_EXEC)
+                        flags |= SHM_EXEC;
+        struct cop_op *op =
+                add(g, &g->main, COP_OP_EXPECT, SYS_shmat, f->arg[IMG_SYSV_ID], g->segments, flags, 0, 0, 0);
+        op->expect = (int64_t)g->segments;
+        for (uint32_t i = index; i < p->vmas; i++) {
+                uint64_t length = all[i].end - all[i].start;
+                if (!same_attachment(&all[i], v))
+                        continue;
+                op = add(g, &g->main, COP_OP_EXPECT, SYS_mremap, g->segments + all[i].offset, length, length,
+                         MREMAP_MAYMOVE | MREMAP_FIXED, all[i].start, 0);
+                op->expect = (int64_t)all[i].start;
+                add(g, &g->main, COP_OP_CHECK, SYS_mprotect, all[i].start, length, (uint64_t)protection(all[i].flags),
+                    0, 0, 0);
+        }
+        add(g, &g->main, COP_OP_CHECK, SYS_munmap, g->segments, segment_size(f), 0, 0, 0, 0);
+}
+
+/* Room for the largest segment, where nothing is. */
+static int find_segments(struct cop_restore *r, struct region *g, const struct img_proc *p, struct cop_error *err)
+{
+        uint64_t most = 0;
+
+        for (uint32_t i = 0; i < p->vmas; i++) {
+                const struct img_vma *v = IMG_RECORD(r->image, IMG_VMAS, img_vma, p->first_vma + i);
+                if (v->file != IMG_NONE && RESTORE_FILE(r, v->file)->kind == IMG_FILE_SYSV)
+                        most = MAX_OF(most, segment_size(RESTORE_FILE(r, v->file)));
+        }
+        return most == 0 ? 0 : find_place(r, p, most, &g->segments, err);
 }
 
 static void add_locks(struct cop_restore *r, struct region *g, const struct img_proc *p)
@@ -289,8 +327,9 @@ static void add_locks(struct cop_restore *r, struct region *g, const struct img_
         }
 }
 
-static void map_area(struct cop_restore *r, struct region *g, const struct img_vma *v, int prot)
+static void map_area(struct cop_restore *r, struct region *g, const struct img_proc *p, uint32_t index, int prot)
 {
+        const struct img_vma *v = IMG_RECORD(r->image, IMG_VMAS, img_vma, p->first_vma + index);
         uint64_t length = v->end - v->start;
         int flags = MAP_FIXED | (v->flags & IMG_VMA_SHARED ? MAP_SHARED : MAP_PRIVATE) |
                     (v->flags & IMG_VMA_NORESERVE ? MAP_NORESERVE : 0) |
@@ -302,7 +341,7 @@ static void map_area(struct cop_restore *r, struct region *g, const struct img_v
         else if (v->file == IMG_NONE)
                 flags |= MAP_ANONYMOUS;
         else if (RESTORE_FILE(r, v->file)->kind == IMG_FILE_SYSV) {
-                map_segment(r, g, v);
+                map_segment(r, g, p, index);
                 return;
         } else
                 fd = r->objects[v->file];
@@ -506,7 +545,7 @@ static int add_memory(struct cop_restore *r, struct region *g, const struct img_
         for (uint32_t i = 0; i < p->vmas; i++) {
                 const struct img_vma *v = IMG_RECORD(r->image, IMG_VMAS, img_vma, p->first_vma + i);
                 int prot = protection(v->flags) | (copies_into(r, v) ? PROT_WRITE : 0);
-                map_area(r, g, v, prot);
+                map_area(r, g, p, i, prot);
                 map_extents(r, g, v, prot, &extents);
         }
         list_patches(r, p, &patches);
@@ -522,6 +561,11 @@ static int add_memory(struct cop_restore *r, struct region *g, const struct img_
                 const struct img_guard *guard = IMG_RECORD(r->image, IMG_GUARDS, img_guard, p->first_guard + i);
                 add(g, &g->main, COP_OP_CHECK, SYS_madvise, guard->start, guard->end - guard->start,
                     102 /* MADV_GUARD_INSTALL */, 0, 0, 0);
+        }
+        for (uint32_t i = 0; i < p->vmas; i++) {
+                const struct img_vma *v = IMG_RECORD(r->image, IMG_VMAS, img_vma, p->first_vma + i);
+                if (v->flags & IMG_VMA_SEALED)
+                        add(g, &g->main, COP_OP_CHECK, SYS_MSEAL, v->start, v->end - v->start, 0, 0, 0, 0);
         }
         return 0;
 }
@@ -913,7 +957,9 @@ int cop_restore_memory(struct cop_restore *r, struct cop_error *err)
         if (ret < 0)
                 return ret;
         add_start(r, &g, p);
-        ret = add_memory(r, &g, p, err);
+        ret = find_segments(r, &g, p, err);
+        if (ret == 0)
+                ret = add_memory(r, &g, p, err);
         if (ret < 0)
                 return ret;
         add_mm(r, &g, p);
