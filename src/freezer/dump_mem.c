@@ -537,26 +537,49 @@ static int dump_process(struct cop_dump *d, uint32_t proc, struct cop_error *err
         return r;
 }
 
-/* Attributes that only smaps tells (walking all page tables for it) are taken from the parent's areas where an area lies
- * within one of equal protection; false when one does not.  A heap or stack that grew is known by its name. */
 #define FLAGS_OF_MAPS (IMG_VMA_READ | IMG_VMA_WRITE | IMG_VMA_EXEC | IMG_VMA_SHARED)
+/* With these memory is more than it looks: what lies in the place of such an area now is not taken for a part of it. */
+#define FLAGS_OF_FEW (IMG_VMA_WIPEONFORK | IMG_VMA_DROPPABLE | IMG_VMA_DONTFORK | IMG_VMA_SEALED)
+
+static bool may_inherit(const struct img_vma *old, const struct cop_vma *v)
+{
+        bool equal = old->start == v->start && old->end == v->end;
+
+        return old->start <= v->start && v->end <= old->end &&
+               (old->flags & FLAGS_OF_MAPS) == (v->flags & FLAGS_OF_MAPS) && (equal || !(old->flags & FLAGS_OF_FEW));
+}
+
+/* The kernel would have made one area of both, if they were equal in what maps does not tell, too. */
+static bool differ_by_hints(const struct cop_vmas *vs, const struct cop_vma *a, const struct cop_vma *b)
+{
+        return a->end == b->start && (a->flags & FLAGS_OF_MAPS) == (b->flags & FLAGS_OF_MAPS) && a->dev == b->dev &&
+               a->ino == b->ino && (a->ino == 0 || a->offset + (a->end - a->start) == b->offset) &&
+               strcmp(vs->text + a->path, vs->text + b->path) == 0;
+}
+
+/* Attributes that only smaps tells (walking all page tables for it) are taken from the parent's areas where an area lies
+ * within one of equal protection; false when one does not, or when two lie there that were one.  A heap or stack that grew is
+ * known by its name. */
 
 static bool inherit_flags(const struct cop_dump *d, uint32_t proc, struct cop_vmas *vs)
 {
         const struct img_proc *p = cop_parent_proc(d->parent, d->tree.procs[proc].nspid);
+        const struct img_vma *old = NULL, *last = NULL;
         uint32_t k = 0;
 
         for (size_t i = 0; i < vs->count; i++) {
                 struct cop_vma *v = &vs->list[i];
-                const struct img_vma *old = NULL;
                 if (v->special)
                         continue;
+                last = old;
+                old = NULL;
                 while (p && k < p->vmas && IMG_RECORD(d->parent, IMG_VMAS, img_vma, p->first_vma + k)->end <= v->start)
                         k++;
                 if (p && k < p->vmas)
                         old = IMG_RECORD(d->parent, IMG_VMAS, img_vma, p->first_vma + k);
-                if (old && old->start <= v->start && v->end <= old->end &&
-                    (old->flags & FLAGS_OF_MAPS) == (v->flags & FLAGS_OF_MAPS))
+                if (old && old == last && differ_by_hints(vs, v - 1, v))
+                        return false;
+                if (old && may_inherit(old, v))
                         v->flags = old->flags;
                 else if (v->heap || v->stack)
                         v->flags |= IMG_VMA_MAYWRITE;
