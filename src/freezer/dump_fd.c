@@ -556,6 +556,11 @@ static int dump_owner(struct cop_dump *d, struct cop_dump_file *known, struct im
         for (uint32_t i = 0; owner.type == F_OWNER_TID && i < d->tree.count; i++)
                 if (d->tree.procs[i].pid == owner.pid)
                         return 0;
+        /* Another thread is there when its process has made it, which needs the descriptor then. */
+        const struct cop_proc *holder = &d->tree.procs[known->proc];
+        for (size_t k = 0; owner.type == F_OWNER_TID && k < holder->task_count; k++)
+                if (holder->tasks[k].tid == owner.pid)
+                        return 0;
         return owner.type != F_OWNER_TID || f->owner[1] == 0
                        ? 0
                        : cop_not_freezable(d, known->proc, err, "has thread %d told of what comes to descriptor %d",

@@ -11,6 +11,7 @@
  */
 #pragma once
 
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -118,6 +119,16 @@ static inline uint64_t cop_restore_action(const struct cop_image *image, const s
 static inline bool cop_restore_seals_late(const struct img_file *memfd)
 {
         return memfd->arg[1] & 0x10 /* F_SEAL_FUTURE_WRITE */;
+}
+
+/* Is a thread told by a signal that there is something to do, which is not there before its process makes it? */
+static inline bool cop_restore_owner_late(const struct cop_image *image, const struct img_file *f)
+{
+        bool thread = f->owner[0] == F_OWNER_TID && f->owner[1] != 0;
+
+        for (uint32_t i = 0; thread && i < image->count[IMG_PROCS]; i++)
+                thread = IMG_RECORD(image, IMG_PROCS, img_proc, i)->pid != f->owner[1];
+        return thread;
 }
 
 static inline const char *cop_restore_string(const struct cop_restore *r, const struct img_ref *ref)

@@ -601,22 +601,22 @@ static bool is_first_descriptor(const struct cop_restore *r, uint32_t index)
 }
 
 /* Who is to be told by a signal, in the name of whoever asked for it. */
-static int set_owner(const struct img_file *f, int fd)
+static int set_owner(const struct cop_restore *r, const struct img_file *f, int fd)
 {
         struct f_owner_ex owner = {.type = (enum __pid_type)f->owner[0], .pid = f->owner[1]};
         bool other = f->owner_uid || f->owner_euid;
         int ret = 0;
 
-        if (owner.pid) {
+        if (owner.pid && !cop_restore_owner_late(r->image, f)) {
                 if (other && setresuid(f->owner_uid, f->owner_euid, 0) < 0)
                         return -errno;
                 if (fcntl(fd, F_SETOWN_EX, &owner) < 0 && errno != ESRCH) /* a group may be gone */
                         ret = -errno;
                 if (other && (setresuid(0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 1) < 0))
                         return -errno;
-                if (ret == 0 && f->signal && fcntl(fd, F_SETSIG, f->signal) < 0)
-                        ret = -errno;
         }
+        if (ret == 0 && owner.pid && f->signal && fcntl(fd, F_SETSIG, f->signal) < 0)
+                ret = -errno;
         if (ret == 0 && f->flags & O_ASYNC && fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_ASYNC) < 0)
                 ret = -errno;
         return ret;
@@ -630,7 +630,7 @@ static int set_owners(struct cop_restore *r, const struct img_proc *p, struct co
                 if ((f->owner[1] == 0 && !(f->flags & O_ASYNC)) || f->kind == IMG_FILE_EXTERNAL ||
                     !is_first_descriptor(r, i))
                         continue;
-                int ret = set_owner(f, fd->fd);
+                int ret = set_owner(r, f, fd->fd);
                 if (ret < 0)
                         return cop_error_errno(err, -ret, "setting the owner of descriptor %d of process %d", fd->fd,
                                                p->pid);

@@ -175,8 +175,8 @@ static int make_region(struct cop_restore *r, const struct img_proc *p, struct r
                 return cop_error_set(err, ENOTSUP, COP_ERR_start_failed,
                                      "process %d cannot have its timer %d again: kernel 6.15 is needed", p->pid,
                                      timers_to);
-        size_t ops =
-                512 + p->guards + p->locks + 10UL * p->vmas + 2 * extents + signals * 3 + 3 * (size_t)(timers_to + 1);
+        size_t ops = 512 + 3UL * p->fds + p->guards + p->locks + 10UL * p->vmas + 2 * extents + signals * 3 +
+                     3 * (size_t)(timers_to + 1);
         size_t helper = extents + 16;
         size_t all = (ops + p->threads * (THREAD_OPS + signals) + helper) * sizeof(struct cop_op);
         size_t filters = 0;
@@ -187,7 +187,7 @@ static int make_region(struct cop_restore *r, const struct img_proc *p, struct r
                                            ->program.length +
                                    64;
         size_t data = filters + extents * sizeof(struct iovec) + p->threads * 8192UL + signals * 256 + p->vmas * 256UL +
-                      p->locks * 64UL + (size_t)(timers_to + 1) * 128 + 65536;
+                      (p->locks + p->fds) * 64UL + (size_t)(timers_to + 1) * 128 + 65536;
         uint64_t at = 0;
         size_t shared = (r->shared_size + 4095) & ~4095UL;
         size_t size = (shared + 4096 + all + data + 4095) & ~4095UL;
@@ -818,6 +818,29 @@ static void add_threads(struct cop_restore *r, struct region *g, const struct im
         }
 }
 
+/* Descriptors that tell a thread by a signal, in the name of whoever asked for it (restore_fd.c, set_owner). */
+static void add_owners(struct cop_restore *r, struct region *g, const struct img_proc *p)
+{
+        for (uint32_t i = 0; i < p->fds; i++) {
+                const struct img_fd *fd = IMG_RECORD(r->image, IMG_FDS, img_fd, p->first_fd + i);
+                const struct img_file *f = RESTORE_FILE(r, fd->file);
+                struct f_owner_ex owner = {.type = F_OWNER_TID, .pid = f->owner[1]};
+                bool other = f->owner_uid || f->owner_euid, own = false;
+                if (!cop_restore_owner_late(r->image, f))
+                        continue;
+                for (uint32_t k = 0; k < p->threads && !own; k++)
+                        own = RESTORE_THREAD(r, p->first_thread + k)->tid == owner.pid;
+                if (!own)
+                        continue;
+                if (other)
+                        add(g, &g->main, COP_OP_CHECK, SYS_setresuid, f->owner_uid, f->owner_euid, 0, 0, 0, 0);
+                add(g, &g->main, COP_OP_CHECK, SYS_fcntl, (uint64_t)fd->fd, F_SETOWN_EX,
+                    PTR(put(g, &owner, sizeof(owner))), 0, 0, 0);
+                if (other)
+                        add(g, &g->main, COP_OP_CHECK, SYS_setresuid, 0, 0, 0, 0, 0, 0);
+        }
+}
+
 /* A leader that is to end as soon as everything that is the process's is there.  It keeps nothing of its own, but whose it was. */
 static void add_ended_leader(struct cop_restore *r, struct region *g, const struct img_proc *p)
 {
@@ -972,6 +995,7 @@ int cop_restore_memory(struct cop_restore *r, struct cop_error *err)
                 g.bounding |= prctl(PR_CAPBSET_READ, cap) == 1 ? 1ULL << cap : 0;
         add_membarrier(&g, p);
         add_threads(r, &g, p);
+        add_owners(r, &g, p);
         add_memory_modes(&g, p);
         add_limits(&g, p);
         add_signals(r, &g, &g.main, p->pid, 0, (struct img_ref){p->first_signal, p->signals});

@@ -1,31 +1,39 @@
-/* A descriptor whose signals go to one thread that is not the first (F_OWNER_TID).
+/* A descriptor whose signals go to one thread of another process than the first that has it (F_OWNER_TID).
  * victim: refuse=told of what comes */
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/wait.h>
 
 #include "../victim.h"
 
-static volatile int tid;
-static void *wait_here(void *unused)
+static int ends[2];
+
+static void *own_it(void *unused)
 {
-        tid = gettid();
-        for (;;)
-                pause();
+        struct f_owner_ex owner = {F_OWNER_TID, gettid()}, now;
+
+        if (fcntl(ends[0], F_SETOWN_EX, &owner) != 0 || write(ends[1], "x", 1) != 1)
+                _exit(1);
+        victim_wait();
+        if (fcntl(ends[0], F_GETOWN_EX, &now) != 0 || now.type != F_OWNER_TID || now.pid != owner.pid)
+                _exit(2);
         return unused;
 }
 
 int main(void)
 {
-        int p[2];
-        pthread_t t;
+        int status;
+        char byte;
 
-        CHECK(pipe(p) == 0 && pthread_create(&t, NULL, wait_here, NULL) == 0);
-        while (!tid)
-                usleep(1000);
-        struct f_owner_ex owner = {F_OWNER_TID, tid}, now;
-        CHECK(fcntl(p[0], F_SETOWN_EX, &owner) == 0);
+        CHECK(pipe(ends) == 0);
+        pid_t pid = fork();
+        if (pid == 0) {
+                pthread_t t;
+                _exit(pthread_create(&t, NULL, own_it, NULL) == 0 && pthread_join(t, NULL) == 0 ? 0 : 3);
+        }
+        CHECK(read(ends[0], &byte, 1) == 1);
         victim_ready();
         victim_wait();
-        CHECK(fcntl(p[0], F_GETOWN_EX, &now) == 0 && now.type == F_OWNER_TID && now.pid == tid);
+        CHECK(waitpid(pid, &status, 0) == pid && status == 0);
         victim_pass();
 }
