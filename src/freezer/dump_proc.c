@@ -245,22 +245,26 @@ enum { SHARE_VM, SHARE_FILES, SHARE_FS, SHARE_COUNT };
 struct sharing {
         uint32_t *sorted[SHARE_COUNT]; /* owned; the first process that has each, in kcmp's order */
         size_t count[SHARE_COUNT];
-        uint32_t *fs; /* owned; per process, who of the tree was the first to have its folder */
+        uint32_t *first[SHARE_COUNT]; /* owned; per process, who of the tree was the first to have what it has */
 };
 
 static void sharing_done(struct sharing *s)
 {
-        for (int i = 0; i < SHARE_COUNT; i++)
+        for (int i = 0; i < SHARE_COUNT; i++) {
                 free(s->sorted[i]);
-        free(s->fs);
+                free(s->first[i]);
+        }
 }
 
 static int sharing_init(struct sharing *s, size_t processes, struct cop_error *err)
 {
-        bool all = (s->fs = calloc(processes, sizeof(*s->fs)));
+        bool all = true;
 
-        for (int i = 0; i < SHARE_COUNT; i++)
-                all = (s->sorted[i] = calloc(processes, sizeof(*s->sorted[i]))) && all;
+        for (int i = 0; i < SHARE_COUNT; i++) {
+                s->sorted[i] = calloc(processes, sizeof(*s->sorted[i]));
+                s->first[i] = calloc(processes, sizeof(*s->first[i]));
+                all = all && s->sorted[i] && s->first[i];
+        }
         return all ? 0 : cop_error_errno(err, ENOMEM, "comparing processes");
 }
 
@@ -286,19 +290,23 @@ static uint32_t first_with(struct cop_dump *d, struct sharing *s, int kind, uint
         return list[low] = index;
 }
 
-/* A thaw can clone a child with its parent's folder, but not where somebody else clones it (restore_tree.c, "Sessions"). */
-static int check_folder(struct cop_dump *d, uint32_t index, struct sharing *s, struct img_proc *ip,
+/* A thaw can clone a child with what its parent has, but not where somebody else clones it (restore_tree.c, "Sessions"). */
+static int check_shared(struct cop_dump *d, uint32_t index, struct sharing *s, int kind, const struct img_proc *ip,
                         struct cop_error *err)
 {
-        s->fs[index] = first_with(d, s, SHARE_FS, index);
-        if (s->fs[index] == index)
+        static const char *const names[SHARE_COUNT] = {"memory", "descriptors", "its folder"};
+        uint32_t first = first_with(d, s, kind, index);
+
+        s->first[kind][index] = first;
+        if (first == index)
                 return 0;
         const struct img_proc *parent = cop_image_record(d->writer, IMG_PROCS, ip->parent);
-        ip->shares_fs = 1;
-        return s->fs[ip->parent] == s->fs[index] && parent && (ip->sid == ip->pid || ip->sid == parent->sid)
-                       ? 0
-                       : cop_not_freezable(d, index, err, "shares its folder with process %d, which is not its parent",
-                                           d->tree.procs[s->fs[index]].nspid);
+        if (kind == SHARE_VM || s->first[kind][ip->parent] != first || !parent ||
+            (ip->sid != ip->pid && ip->sid != parent->sid))
+                return cop_not_freezable(d, index, err, "shares %s with process %d%s", names[kind],
+                                         d->tree.procs[first].nspid,
+                                         kind == SHARE_VM ? "" : ", which is not its parent");
+        return 1;
 }
 
 /* Threads may have left what processes share; processes may share what only threads do. */
@@ -313,9 +321,14 @@ static int check_sharing(struct cop_dump *d, uint32_t index, struct sharing *s, 
                         return cop_not_freezable(d, index, err,
                                                  "has a thread (%d) with descriptors or a folder of its own",
                                                  p->tasks[k].nstid);
-        if (first_with(d, s, SHARE_FILES, index) != index || first_with(d, s, SHARE_VM, index) != index)
-                return cop_not_freezable(d, index, err, "shares memory or descriptors with another process");
-        return check_folder(d, index, s, ip, err);
+        int memory = check_shared(d, index, s, SHARE_VM, ip, err);
+        int files = memory < 0 ? memory : check_shared(d, index, s, SHARE_FILES, ip, err);
+        int folder = files < 0 ? files : check_shared(d, index, s, SHARE_FS, ip, err);
+        if (folder < 0)
+                return folder;
+        ip->shares_files = (uint32_t)files;
+        ip->shares_fs = (uint32_t)folder;
+        return 0;
 }
 
 /* Those that a thread can leave its process's for come first. */

@@ -147,6 +147,7 @@ struct img_proc {
         uint32_t lock_future;  /* MCL_FUTURE, MCL_ONFAULT: what mlockall said of memory to come */
         uint32_t leader_ended; /* the first thread has, with exit_status: it is not in the list */
         uint32_t shares_fs;    /* folder, root and umask are its parent's (CLONE_FS) */
+        uint32_t shares_files; /* and its descriptors (CLONE_FILES) */
         uint32_t membarrier;   /* what it has registered for: a bit per command */
         uint32_t coredump_filter;
         uint32_t mdwe, memory_merge; /* PR_GET_MDWE, PR_GET_MEMORY_MERGE */

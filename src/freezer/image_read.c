@@ -105,7 +105,7 @@ static bool check_proc(const struct cop_image *im, uint32_t i)
                range_ok(im, IMG_GUARDS, p->first_guard, p->guards) && index_ok(im, IMG_FILES, p->exe) &&
                index_ok(im, IMG_FILES, p->tty) && string_ok(im, &p->cwd) && string_ok(im, &p->root) &&
                string_ok(im, &p->comm) && ref_ok(im, &p->sigactions) && ref_ok(im, &p->auxv) &&
-               (!p->shares_fs || i > 0) &&
+               ((!p->shares_fs && !p->shares_files) || i > 0) &&
                (p->state == IMG_ZOMBIE || p->sigactions.length == 64UL * 32);
 }
 

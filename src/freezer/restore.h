@@ -39,6 +39,7 @@ struct cop_restore_shared {
         struct cop_restore_place {
                 uint64_t region, region_size;
                 uint64_t code;         /* of the trampoline */
+                uint32_t mapped;       /* futex: those who share its descriptors and need none of ours any more */
                 uint64_t watch_result; /* address of the result of the call that made the watch's descriptor, 0: none */
         } place[];
 };
@@ -78,6 +79,7 @@ pid_t cop_restore_fork_helper(const struct cop_restore *r);
 int cop_restore_terminal(struct cop_restore *r, const struct img_proc *p, struct cop_error *err);
 int cop_restore_objects(struct cop_restore *r, struct cop_error *err);
 int cop_restore_descriptors(struct cop_restore *r, struct cop_error *err);
+void cop_restore_foreground(struct cop_restore *r, const struct img_proc *p);
 /* Moves a descriptor to a number >= base_fd (closing the old one); -errno. */
 int cop_restore_move_high(const struct cop_restore *r, int fd);
 /* restore_inotify.c: the watches of a descriptor that is open. */

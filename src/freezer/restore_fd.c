@@ -580,7 +580,7 @@ int cop_restore_terminal(struct cop_restore *r, const struct img_proc *p, struct
         return 0;
 }
 
-static void set_foreground(struct cop_restore *r, const struct img_proc *p)
+void cop_restore_foreground(struct cop_restore *r, const struct img_proc *p)
 {
         pid_t group = (pid_t)p->tty_pgrp;
         _cleanup_close_ int fd = p->tty == IMG_NONE ? -EBADF : open_terminal(r, p);
@@ -643,7 +643,8 @@ int cop_restore_descriptors(struct cop_restore *r, struct cop_error *err)
         const struct img_proc *p = RESTORE_PROC(r, r->self);
         int ret = 0;
 
-        set_foreground(r, p);
+        close_range(0, (unsigned)r->base_fd - 1, 0); /* inherited from a table in which another was opening something */
+        cop_restore_foreground(r, p);
         for (uint32_t i = 0; ret >= 0 && i < p->fds; i++) {
                 const struct img_fd *fd = IMG_RECORD(r->image, IMG_FDS, img_fd, p->first_fd + i);
                 if (r->objects[fd->file] < 0)

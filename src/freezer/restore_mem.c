@@ -12,6 +12,7 @@
 #include <asm/prctl.h>
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <linux/futex.h>
 #include <linux/seccomp.h>
 #include <linux/securebits.h>
 #include <sched.h>
@@ -313,7 +314,8 @@ static int find_segments(struct cop_restore *r, struct region *g, const struct i
 
 static void add_locks(struct cop_restore *r, struct region *g, const struct img_proc *p)
 {
-        for (uint32_t i = 0; i < p->locks; i++) {
+        /* Those of shared descriptors are taken once, by whose descriptors they are: the last to take one is told as its holder. */
+        for (uint32_t i = 0; i < p->locks && !p->shares_files; i++) {
                 const struct img_lock *l = IMG_RECORD(r->image, IMG_LOCKS, img_lock, p->first_lock + i);
                 struct flock fl = {
                         .l_type = l->write ? F_WRLCK : F_RDLCK,
@@ -960,6 +962,37 @@ static void add_start(struct cop_restore *r, struct region *g, const struct img_
                 add(g, &g->main, COP_OP_CHECK, SYS_arch_prctl, ARCH_MAP_VDSO_64, p->vdso, 0, 0, 0, 0);
 }
 
+/* Whose descriptors a process has. */
+static uint32_t files_of(const struct cop_restore *r, uint32_t index)
+{
+        while (RESTORE_PROC(r, index)->shares_files)
+                index = RESTORE_PROC(r, index)->parent;
+        return index;
+}
+
+/* Our own descriptors go when nobody who shares them has anything to map any more; what others open comes after. */
+static void add_close(struct cop_restore *r, struct region *g)
+{
+        uint32_t owner = files_of(r, r->self), sharing = 0;
+        uint64_t word = PTR(g->start) + offsetof(struct cop_restore_shared, place) +
+                        owner * sizeof(r->shared->place[0]) + offsetof(struct cop_restore_place, mapped);
+
+        for (uint32_t i = 0; i < r->image->count[IMG_PROCS]; i++)
+                sharing += RESTORE_PROC(r, i)->state != IMG_ZOMBIE && files_of(r, i) == owner;
+        uint64_t count_in = FUTEX_OP(FUTEX_OP_ADD, 1, FUTEX_OP_CMP_EQ, 0);
+        bool leads = owner == r->self;
+        if (!leads)
+                add(g, &g->main, COP_OP_CHECK, SYS_futex, word, FUTEX_WAKE_OP, INT32_MAX, 0, word, count_in);
+        else if (sharing > 1)
+                add(g, &g->main, COP_OP_AWAIT, 0, word, sharing - 1, 0, 0, 0, 0);
+        if (leads)
+                add(g, &g->main, 0, SYS_close_range, (uint64_t)r->base_fd, UINT32_MAX, 0, 0, 0, 0);
+        if (leads && sharing > 1)
+                add(g, &g->main, COP_OP_CHECK, SYS_futex, word, FUTEX_WAKE_OP, INT32_MAX, 0, word, count_in);
+        else if (!leads)
+                add(g, &g->main, COP_OP_AWAIT, 0, word, sharing, 0, 0, 0, 0);
+}
+
 __attribute__((noreturn)) static void jump(const struct region *g, size_t shared)
 {
         __asm__ volatile("mov %0, %%r12\n\t"
@@ -986,7 +1019,7 @@ int cop_restore_memory(struct cop_restore *r, struct cop_error *err)
         if (ret < 0)
                 return ret;
         add_mm(r, &g, p);
-        add(&g, &g.main, 0, SYS_close_range, (uint64_t)r->base_fd, UINT32_MAX, 0, 0, 0, 0);
+        add_close(r, &g);
         add_locks(r, &g, p);
         add_watch(r, &g, p);
         if (filters_together(r, p))

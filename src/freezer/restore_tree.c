@@ -132,7 +132,8 @@ pid_t cop_restore_fork_helper(const struct cop_restore *r)
 static int fork_child(struct cop_restore *r, uint32_t index, pid_t sid, struct cop_error *err)
 {
         const struct img_proc *p = RESTORE_PROC(r, index);
-        pid_t pid = clone_pid(p->pid, p->shares_fs ? CLONE_FS : 0, p->exit_signal, -1);
+        uint64_t shared = (p->shares_fs ? CLONE_FS : 0) | (p->shares_files ? CLONE_FILES : 0);
+        pid_t pid = clone_pid(p->pid, shared, p->exit_signal, -1);
 
         if (pid == 0)
                 become(r, index, sid);
@@ -416,15 +417,20 @@ static int run_stub(struct cop_restore *r, uint32_t index, pid_t born_sid, struc
         if (ret == 0)
                 ret = join_groups(r, p, err);
         await_zombies(r, index);
-        if (ret == 0)
+        if (ret == 0 && !p->shares_files)
                 ret = cop_restore_descriptors(r, err);
         cop_restore_mark(r, COP_MARK_FDS);
-        if (ret == 0)
+        if (ret == 0 && !p->shares_files)
                 ret = restore_identity(r, p, err);
         /* From here on nobody needs another's descriptors or pids. */
         if (ret == 0)
                 ret = barrier(r, BARRIER_READY, err);
         cop_restore_mark(r, COP_MARK_READY);
+        if (ret == 0 &&
+            p->shares_files) { /* what opens files: before, another was putting descriptors in their places */
+                cop_restore_foreground(r, p);
+                ret = restore_identity(r, p, err);
+        }
         if (ret == 0)
                 ret = restore_folder(r, p, err);
         if (ret == 0)
