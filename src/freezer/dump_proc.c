@@ -33,6 +33,8 @@
 #define MEMBARRIER_GET_REGISTRATIONS (1 << 9) /* an enumerator since 6.3 */
 #define PTRACE_GET_SYSCALL_USER_DISPATCH_CONFIG_ 0x4211
 
+#define CS_OF_32_BITS 0x23 /* __USER32_CS */
+
 struct dispatch_config { /* struct ptrace_sud_config, since 6.4 */
         uint64_t mode, selector, offset, length;
 };
@@ -163,12 +165,14 @@ static int check_traps(struct cop_dump *d, uint32_t index, const struct cop_proc
         return cop_procfs_pending(status, SIGTRAP) ? cop_not_freezable(d, index, err, "has a pending SIGTRAP") : 0;
 }
 
-/* Calls that the engine makes inside would come back to the program as signals. */
-static int check_dispatch(struct cop_dump *d, struct cop_error *err)
+/* Where the engine cannot make calls inside: those of 32-bit code are others, and dispatched ones come back to the program as signals. */
+static int check_calls(struct cop_dump *d, struct cop_error *err)
 {
         for (uint32_t i = 0; i < d->tree.count; i++)
                 for (size_t k = 0; k < d->tree.procs[i].task_count; k++) {
                         struct dispatch_config config = {0};
+                        if (d->tree.procs[i].tasks[k].regs.cs == CS_OF_32_BITS)
+                                return cop_not_freezable(d, i, err, "runs 32-bit code");
                         if (ptrace((enum __ptrace_request)PTRACE_GET_SYSCALL_USER_DISPATCH_CONFIG_,
                                    d->tree.procs[i].tasks[k].tid, sizeof(config), &config) == 0 &&
                             config.mode != PR_SYS_DISPATCH_OFF)
@@ -181,10 +185,10 @@ static int check_dispatch(struct cop_dump *d, struct cop_error *err)
 
 int cop_dump_check_filters(struct cop_dump *d, struct cop_error *err)
 {
-        int dispatch = check_dispatch(d, err);
+        int calls = check_calls(d, err);
 
-        if (dispatch < 0)
-                return dispatch;
+        if (calls < 0)
+                return calls;
         for (uint32_t i = 0; i < d->tree.count && d->guest; i++)
                 for (size_t k = 0; k < d->tree.procs[i].task_count; k++) {
                         struct cop_proc *p = &d->tree.procs[i];
