@@ -30,6 +30,7 @@
 #ifndef F_GETOWNER_UIDS
 #define F_GETOWNER_UIDS 17
 #endif
+#define MQUEUE_MAGIC 0x19800202 /* the file system of POSIX message queues */
 
 #define LINK_MAX_BYTES 4352
 
@@ -498,7 +499,12 @@ static int dump_by_kind(struct cop_dump *d, struct cop_dump_file *known, struct 
         if (fi->link[0] != '/')
                 return cop_not_freezable(d, known->proc, err, "holds %.100s (fd %d)", fi->link, known->fd);
         snprintf(path, sizeof(path), "/proc/%d/fd/%d", known->pid, known->fd);
-        if (statfs(path, &fs) == 0 && fs.f_type == PROC_SUPER_MAGIC) {
+        if (statfs(path, &fs) < 0)
+                fs.f_type = 0;
+        if (fs.f_type == MQUEUE_MAGIC)
+                return cop_not_freezable(d, known->proc, err, "holds the message queue %.100s (fd %d)", fi->link,
+                                         known->fd);
+        if (fs.f_type == PROC_SUPER_MAGIC) {
                 f->kind = IMG_FILE_PROC;
                 f->path = cop_image_puts(d->writer, fi->link);
                 return 0;
