@@ -36,8 +36,8 @@ struct cop_tracked_area {
 };
 
 struct cop_tracked {
-        pid_t pid, nspid; /* here; in its own namespace */
-        int uffd, pagemap_fd, mem_fd; /* of a living thread: the first one may end, and be without memory then */
+        pid_t pid, nspid;               /* here; in its own namespace */
+        int uffd, pagemap_fd, mem_fd;   /* of a living thread: the first one may end, and be without memory then */
         struct cop_tracked_area *areas; /* owned: registered areas as they were in the last stop */
         size_t area_count;
         uint64_t size; /* of the address space then, in pages */

@@ -49,7 +49,8 @@ int main(void)
         CHECK(!other || (syscall(SYS_setresuid, 0, 0, 0) == 0 && prctl(PR_SET_DUMPABLE, 1) == 0));
         victim_ready();
         victim_wait();
-        CHECK(fcntl(s[0], F_GETOWN_EX, &now) == 0 && now.type == F_OWNER_TID && now.pid == tid && fcntl(s[0], F_GETSIG) == SIGUSR1);
+        CHECK(fcntl(s[0], F_GETOWN_EX, &now) == 0 && now.type == F_OWNER_TID && now.pid == tid &&
+              fcntl(s[0], F_GETSIG) == SIGUSR1);
         CHECK(fcntl(quiet[0], F_GETOWN_EX, &now) == 0 && now.type == F_OWNER_TID && now.pid == tid);
         CHECK(fcntl(quiet[0], F_GETOWNER_UIDS, uids) == 0 && (!other || (uids[0] == 5 && uids[1] == 5)));
         CHECK(told == 0 && write(s[1], "x", 1) == 1);

@@ -33,12 +33,15 @@ static int make(const char *name, size_t size, uint64_t seed)
 int main(void)
 {
         int small = make("small", PAGE + 100, 1), cut = make("cut", 8 * PAGE, 2), moved = make("moved", 4 * PAGE, 3);
-        char *shared = mmap(NULL, 4 * PAGE, RW, MAP_SHARED, small, 0), *private = mmap(NULL, 4 * PAGE, RW, MAP_PRIVATE, small, 0),
-             *shorter = mmap(NULL, 8 * PAGE, RW, MAP_SHARED, cut, 0), *copy = mmap(NULL, 8 * PAGE, RW, MAP_PRIVATE, cut, 0),
+        char *shared = mmap(NULL, 4 * PAGE, RW, MAP_SHARED, small, 0),
+             *private = mmap(NULL, 4 * PAGE, RW, MAP_PRIVATE, small, 0),
+             *shorter = mmap(NULL, 8 * PAGE, RW, MAP_SHARED, cut, 0),
+             *copy = mmap(NULL, 8 * PAGE, RW, MAP_PRIVATE, cut, 0),
              *renamed = mmap(NULL, 4 * PAGE, RW, MAP_SHARED, moved, 0);
 
         signal(SIGBUS, on_bus);
-        CHECK(shared != MAP_FAILED && private != MAP_FAILED && shorter != MAP_FAILED && copy != MAP_FAILED && renamed != MAP_FAILED);
+        CHECK(shared != MAP_FAILED && private != MAP_FAILED && shorter != MAP_FAILED && copy != MAP_FAILED &&
+              renamed != MAP_FAILED);
         fill(private, PAGE, 11);
         fill(shorter, 8 * PAGE, 22);
         fill(copy, 8 * PAGE, 33);

@@ -13,8 +13,10 @@ int main(void)
 
         fill(block, sizeof(block), 1);
         CHECK(fd >= 0 && ro >= 0 && write(fd, block, sizeof(block)) == (ssize_t)sizeof(block));
-        char *reader = mmap(NULL, 2 * PAGE, PROT_READ, MAP_SHARED, ro, 0), *later = mmap(NULL, 2 * PAGE, PROT_READ, MAP_SHARED, fd, 0),
-             *writer = mmap(NULL, 2 * PAGE, RW, MAP_SHARED, fd, 0), *nothing = mmap(NULL, 2 * PAGE, PROT_NONE, MAP_SHARED, ro, 0);
+        char *reader = mmap(NULL, 2 * PAGE, PROT_READ, MAP_SHARED, ro, 0),
+             *later = mmap(NULL, 2 * PAGE, PROT_READ, MAP_SHARED, fd, 0),
+             *writer = mmap(NULL, 2 * PAGE, RW, MAP_SHARED, fd, 0),
+             *nothing = mmap(NULL, 2 * PAGE, PROT_NONE, MAP_SHARED, ro, 0);
         CHECK(reader != MAP_FAILED && later != MAP_FAILED && writer != MAP_FAILED && nothing != MAP_FAILED);
         close(fd);
         close(ro);
@@ -26,7 +28,8 @@ int main(void)
         victim_wait();
         CHECK(stat("data", &before) == 0 && before.st_mtime == 1000000);
         CHECK(reader[0] == 5 && mprotect(reader, PAGE, RW) == -1 && errno == EACCES);
-        CHECK(mprotect(nothing, PAGE, RW) == -1 && errno == EACCES && mprotect(nothing, PAGE, PROT_READ) == 0 && nothing[0] == 5);
+        CHECK(mprotect(nothing, PAGE, RW) == -1 && errno == EACCES && mprotect(nothing, PAGE, PROT_READ) == 0 &&
+              nothing[0] == 5);
         CHECK(mprotect(later, PAGE, RW) == 0);
         later[0] = 6;
         CHECK(msync(later, PAGE, MS_SYNC) == 0 && reader[0] == 6);

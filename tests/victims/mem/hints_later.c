@@ -17,8 +17,10 @@ static int hint(struct kind *k, int i)
 
 int main(void)
 {
-        struct kind kinds[] = {
-                {MADV_DONTFORK, " dc ", NULL}, {MADV_DONTDUMP, " dd ", NULL}, {MADV_WIPEONFORK, " wf ", NULL}, {MADV_NOHUGEPAGE, " nh ", NULL}};
+        struct kind kinds[] = {{MADV_DONTFORK, " dc ", NULL},
+                               {MADV_DONTDUMP, " dd ", NULL},
+                               {MADV_WIPEONFORK, " wf ", NULL},
+                               {MADV_NOHUGEPAGE, " nh ", NULL}};
         char perms[8], flags[256];
         int n = 0;
 
@@ -40,7 +42,8 @@ int main(void)
                                 victim_fail("the hint%s is gone from piece %d of %d: %s", kinds[i].flag, k, n, flags);
                         mapping_of(kinds[i].memory + ((size_t)k * 2 + 1) * PAGE, perms, flags, sizeof(flags));
                         if (strstr(flags, kinds[i].flag))
-                                victim_fail("the hint%s has come to what is beside piece %d: %s", kinds[i].flag, k, flags);
+                                victim_fail("the hint%s has come to what is beside piece %d: %s", kinds[i].flag, k,
+                                            flags);
                 }
         victim_pass();
 }

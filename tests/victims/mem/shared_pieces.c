@@ -55,11 +55,13 @@ int main(void)
         }
         victim_ready();
         victim_wait();
-        CHECK(differs(m, 4 * PAGE, 1) < 0 && msync(m + 4 * PAGE, PAGE, MS_ASYNC) == -1 && msync(m + 5 * PAGE, PAGE, MS_ASYNC) == -1);
+        CHECK(differs(m, 4 * PAGE, 1) < 0 && msync(m + 4 * PAGE, PAGE, MS_ASYNC) == -1 &&
+              msync(m + 5 * PAGE, PAGE, MS_ASYNC) == -1);
         for (size_t i = 0; i < 4 * PAGE / 8; i++)
                 CHECK(((uint64_t *)target)[i] == 2 * 0x9e3779b97f4a7c15UL + (12 * PAGE / 8 + i) * 0xff51afd7ed558ccdUL);
         CHECK(differs(a, 5 * PAGE, 2) < 0 && a[5 * PAGE] == 'z' && a[6 * PAGE - 1] == 'z');
-        CHECK(msync(b + PAGE, PAGE, MS_ASYNC) == -1 && msync(c, 2 * PAGE, MS_ASYNC) == -1 && msync(c + 4 * PAGE, PAGE, MS_ASYNC) == -1);
+        CHECK(msync(b + PAGE, PAGE, MS_ASYNC) == -1 && msync(c, 2 * PAGE, MS_ASYNC) == -1 &&
+              msync(c + 4 * PAGE, PAGE, MS_ASYNC) == -1);
         CHECK(msync(b, PAGE, MS_ASYNC) == 0 && msync(c + 5 * PAGE, PAGE, MS_ASYNC) == 0 && mprotect(b, PAGE, RW) == -1);
         *(volatile uint64_t *)(c + 2 * PAGE) = 8;
         CHECK(waitpid(pid, &status, 0) == pid && status == 0 && m[0] == 77);

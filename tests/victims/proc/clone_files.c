@@ -88,7 +88,8 @@ int main(void)
         victim_wait();
         shared[0] = 2;
         await(5);
-        CHECK(fcntl(gone, F_GETFD) == -1 && fcntl(shared[1], F_GETFD) >= 0 && waitpid(pid, &status, 0) == pid && status == 0);
+        CHECK(fcntl(gone, F_GETFD) == -1 && fcntl(shared[1], F_GETFD) >= 0 && waitpid(pid, &status, 0) == pid &&
+              status == 0);
         CHECK(waitpid(alone, &status, 0) == alone && status == 0);
         victim_pass();
 }

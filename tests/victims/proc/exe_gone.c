@@ -26,8 +26,8 @@ static int be_program(void)
         close(4);
         victim_wait();
         int fd = open("/proc/self/exe", O_RDONLY);
-        if (readlink("/proc/self/exe", link, sizeof(link) - 1) < 0 || fd < 0 || fstat(fd, &st) != 0 || read(fd, first, 4) != 4 ||
-            memcmp(first, "\177ELF", 4) != 0)
+        if (readlink("/proc/self/exe", link, sizeof(link) - 1) < 0 || fd < 0 || fstat(fd, &st) != 0 ||
+            read(fd, first, 4) != 4 || memcmp(first, "\177ELF", 4) != 0)
                 return 1;
         return strstr(link, " (deleted)") ? 10 : strstr(link, "/renamed") ? 11 : 12;
 }

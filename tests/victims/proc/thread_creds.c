@@ -17,7 +17,8 @@ static void *other_user(void *unused)
         uid_t r, e, s;
         gid_t now[8];
 
-        if (syscall(SYS_setgroups, 2, mine) != 0 || syscall(SYS_setresgid, 21, 22, 23) != 0 || syscall(SYS_setresuid, 11, 12, 13) != 0)
+        if (syscall(SYS_setgroups, 2, mine) != 0 || syscall(SYS_setresgid, 21, 22, 23) != 0 ||
+            syscall(SYS_setresuid, 11, 12, 13) != 0)
                 bad = "no ids of a thread's own";
         ready++;
         victim_wait();

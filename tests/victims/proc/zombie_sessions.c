@@ -8,7 +8,7 @@
 static volatile struct {
         pid_t pid, pgid, sid;
         int ok;
-} *row;
+} * row;
 
 static void stay(int i)
 {

@@ -7,7 +7,8 @@
 
 int main(void)
 {
-        struct user_desc entry = {.entry_number = 3, .limit = 0xfffff, .seg_32bit = 1, .limit_in_pages = 1, .useable = 1};
+        struct user_desc entry = {
+                .entry_number = 3, .limit = 0xfffff, .seg_32bit = 1, .limit_in_pages = 1, .useable = 1};
         unsigned char before[64] = {0}, after[64] = {0};
 
         if (syscall(SYS_modify_ldt, 1, &entry, sizeof(entry)) != 0)

@@ -60,7 +60,8 @@ int main(void)
         pid_t going = start_waiting(), stopped = start_waiting();
         CHECK(kill(going, SIGUSR2) == 0 && kill(going, SIGSTOP) == 0 && waitpid(going, &status, WUNTRACED) == going);
         CHECK(kill(going, SIGCONT) == 0 && waitpid(going, &status, WCONTINUED) == going);
-        CHECK(kill(stopped, SIGUSR2) == 0 && kill(stopped, SIGSTOP) == 0 && waitpid(stopped, &status, WUNTRACED) == stopped);
+        CHECK(kill(stopped, SIGUSR2) == 0 && kill(stopped, SIGSTOP) == 0 &&
+              waitpid(stopped, &status, WUNTRACED) == stopped);
         victim_ready();
         victim_wait();
         if (mq >= 0) {

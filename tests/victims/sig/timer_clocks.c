@@ -20,11 +20,13 @@ static void *burner(void *unused)
 
 static timer_t arm(clockid_t clock, int notify, int flags, time_t seconds)
 {
-        struct sigevent ev = {.sigev_notify = notify, .sigev_signo = SIGRTMIN + 1, .sigev_value.sival_int = (int)seconds};
+        struct sigevent ev = {
+                .sigev_notify = notify, .sigev_signo = SIGRTMIN + 1, .sigev_value.sival_int = (int)seconds};
         struct itimerspec at = {.it_value = {seconds, 1}, .it_interval = {17, 3}};
         timer_t gap, t;
 
-        CHECK(timer_create(CLOCK_MONOTONIC, &ev, &gap) == 0 && timer_create(clock, &ev, &t) == 0 && timer_delete(gap) == 0);
+        CHECK(timer_create(CLOCK_MONOTONIC, &ev, &gap) == 0 && timer_create(clock, &ev, &t) == 0 &&
+              timer_delete(gap) == 0);
         if (flags) {
                 struct timespec now;
                 CHECK(clock_gettime(clock, &now) == 0);
@@ -78,7 +80,8 @@ int main(void)
         struct itimerspec soon = {.it_value = {0, 20000000}};
         CHECK(timer_settime(thread, 0, &soon, NULL) == 0);
         struct timespec limit = {5, 0};
-        CHECK(sigtimedwait(&set, &info, &limit) == SIGRTMIN + 1 && info.si_code == SI_TIMER && info.si_value.sival_int == LONG);
+        CHECK(sigtimedwait(&set, &info, &limit) == SIGRTMIN + 1 && info.si_code == SI_TIMER &&
+              info.si_value.sival_int == LONG);
         burn = 0;
         CHECK(pthread_join(burning, NULL) == 0);
         victim_pass();

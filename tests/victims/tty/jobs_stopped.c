@@ -60,7 +60,8 @@ static int lead(const char *name, int ready)
         tcsetattr(slave, TCSANOW, &t);
         for (int i = 0; i < 3; i++) {
                 pids[i] = start(jobs[i]);
-                if (waitpid(pids[i], &status, WUNTRACED) != pids[i] || !WIFSTOPPED(status) || WSTOPSIG(status) != signals[i])
+                if (waitpid(pids[i], &status, WUNTRACED) != pids[i] || !WIFSTOPPED(status) ||
+                    WSTOPSIG(status) != signals[i])
                         return 2;
         }
         (void)!write(ready, "x", 1);

@@ -50,8 +50,8 @@ static void check_packets(const struct terminal *t)
 
 int main(void)
 {
-        struct terminal locked = new_terminal(1), packets = new_terminal(0), exclusive = new_terminal(0), flow = new_terminal(0),
-                        xoff = new_terminal(0);
+        struct terminal locked = new_terminal(1), packets = new_terminal(0), exclusive = new_terminal(0),
+                        flow = new_terminal(0), xoff = new_terminal(0);
         struct termios t;
         int on = 1, now = 0;
 
@@ -73,7 +73,8 @@ int main(void)
         CHECK(ioctl(exclusive.slave, TIOCGEXCL, &now) == 0 && now == 1);
         CHECK(write(exclusive.slave, "mine", 4) == 4 && reads(exclusive.master, "mine", 4));
         CHECK(reads(flow.master, "early", 5) && !writable(&flow));
-        CHECK(tcflow(flow.slave, TCOON) == 0 && writable(&flow) && write(flow.slave, "late", 4) == 4 && reads(flow.master, "late", 4));
+        CHECK(tcflow(flow.slave, TCOON) == 0 && writable(&flow) && write(flow.slave, "late", 4) == 4 &&
+              reads(flow.master, "late", 4));
         CHECK(reads(xoff.master, "early", 5) && !writable(&xoff) && write(xoff.master, "\021", 1) == 1);
         for (int i = 0; i < 1000 && !writable(&xoff); i++)
                 usleep(1000);
