@@ -126,6 +126,15 @@ uint32_t cop_dump_link(struct cop_dump *d, uint64_t dev, uint64_t ino, bool *ret
 int cop_dump_watch_name(const struct cop_dump *d, const struct cop_dump_file *known, const char *line, char *path,
                         size_t size);
 int cop_dump_other_name(const struct cop_dump *d, const struct stat *st, char *path, size_t size);
+/* dump_lock.c: the locks and leases that fdinfo (`text`) tells of; whether there is a lease among them. */
+int cop_dump_locks(struct cop_dump *d, uint32_t proc, int fd, const char *text, struct cop_error *err);
+bool cop_dump_has_lease(const char *text);
+/* dump_process_file.c: descriptors that stand for a process: a pidfd of `pid` (as the engine sees it; not positive: it has ended),
+ * a file of procfs. */
+int cop_dump_pidfd(struct cop_dump *d, const struct cop_dump_file *known, struct img_file *f, pid_t pid,
+                   struct cop_error *err);
+int cop_dump_proc_file(struct cop_dump *d, const struct cop_dump_file *known, struct img_file *f, const char *path,
+                       const struct stat *st, struct cop_error *err);
 /* dump_mapped.c: the content of f, which has the identity of mapped areas, out of them: for who may not open it.  Process and path are
  * those of one such area. */
 int cop_dump_object_mapped(struct cop_dump *d, uint32_t proc, struct img_file *f, const char *path,

@@ -293,13 +293,8 @@ static int dump_anonymous(struct cop_dump *d, struct cop_dump_file *known, struc
         if (strcmp(link, "anon_inode:inotify") == 0)
                 return dump_inotify(d, known, f, fi->text, err);
         if (strcmp(link, "anon_inode:[pidfd]") == 0 || strncmp(link, "pidfd:[", 7) == 0) {
-                pid_t pid = (pid_t)cop_procfs_field_u64(fi->text, "Pid", 10);
                 f->kind = IMG_FILE_PIDFD;
-                f->arg[0] = pid > 0 ? (uint64_t)cop_pid_inside(d->tree.pidns_fd, pid) : 0;
-                if (pid > 0 && f->arg[0] == 0)
-                        return cop_not_freezable(d, known->proc, err, "holds a pidfd of a process outside (fd %d)",
-                                                 known->fd);
-                return 0;
+                return cop_dump_pidfd(d, known, f, (pid_t)cop_procfs_field_u64(fi->text, "Pid", 10), err);
         }
         const char *name = strchr(link, '[');
         int n = name ? (int)strcspn(name + 1, "]") : 0;
@@ -367,6 +362,9 @@ static int dump_regular(struct cop_dump *d, struct cop_dump_file *known, struct 
         }
         f->path = cop_image_puts(d->writer, fi->link);
         f->link = cop_dump_link(d, known->dev, known->ino, &first);
+        if (cop_dump_has_lease(fi->text)) /* opening it to read it would ask the holder to give it back */
+                return cop_not_freezable(d, known->proc, err, "has a lease on the removed file %.100s (fd %d)",
+                                         fi->link, known->fd);
         if (!first)
                 return 0;
         int fd = cop_dump_duplicate(d, known, err);
@@ -374,10 +372,31 @@ static int dump_regular(struct cop_dump *d, struct cop_dump_file *known, struct 
                 return fd;
         char path[32];
         snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-        _cleanup_close_ int reader = open(path, O_RDONLY | O_CLOEXEC);
+        _cleanup_close_ int reader = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
         if (reader < 0)
                 return cop_error_errno(err, errno, "opening the deleted file %s", fi->link);
         return cop_dump_object_pages(d, reader, (uint64_t)fi->st.st_size, &f->first_extent, &f->extents, err);
+}
+
+static int dump_folder(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct fd_info *fi,
+                       struct cop_error *err)
+{
+        bool first;
+
+        f->kind = IMG_FILE_DIRECTORY;
+        f->arg[1] = fi->st.st_mode;
+        f->arg[2] = fi->st.st_nlink;
+        f->arg[3] = cop_dump_uid(d, fi->st.st_uid);
+        f->arg[4] = cop_dump_gid(d, fi->st.st_gid);
+        if (fi->st.st_nlink == 0) {
+                if (!S_ISDIR(fi->st.st_mode))
+                        return cop_not_freezable(d, known->proc, err, "holds the removed %.100s (fd %d)", fi->link,
+                                                 known->fd);
+                cut_deleted(fi->link);
+                f->link = cop_dump_link(d, known->dev, known->ino, &first);
+        }
+        f->path = cop_image_puts(d->writer, fi->link);
+        return 0;
 }
 
 static int dump_tty(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, const struct fd_info *fi,
@@ -505,19 +524,13 @@ static int dump_by_kind(struct cop_dump *d, struct cop_dump_file *known, struct 
                 return cop_not_freezable(d, known->proc, err, "holds the message queue %.100s (fd %d)", fi->link,
                                          known->fd);
         if (fs.f_type == PROC_SUPER_MAGIC) {
-                f->kind = IMG_FILE_PROC;
-                f->path = cop_image_puts(d->writer, fi->link);
-                return 0;
+                cut_deleted(fi->link);
+                return cop_dump_proc_file(d, known, f, fi->link, &fi->st, err);
         }
         if (S_ISREG(fi->st.st_mode))
                 return dump_regular(d, known, f, fi, err);
         if (S_ISDIR(fi->st.st_mode) || S_ISLNK(fi->st.st_mode) || S_ISSOCK(fi->st.st_mode)) {
-                if (fi->st.st_nlink == 0)
-                        return cop_not_freezable(d, known->proc, err, "holds the removed folder %.100s (fd %d)",
-                                                 fi->link, known->fd);
-                f->kind = IMG_FILE_DIRECTORY;
-                f->path = cop_image_puts(d->writer, fi->link);
-                return 0;
+                return dump_folder(d, known, f, fi, err);
         }
         if (S_ISCHR(fi->st.st_mode))
                 return dump_device(d, known, f, fi, err);
@@ -536,25 +549,31 @@ static pid_t group_inside(const struct cop_dump *d, pid_t pgid)
 }
 
 /* Who is told by a signal that there is something to do: F_SETOWN, F_SETSIG. */
-static int dump_owner(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct cop_error *err)
+static int dump_owner(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, const char *text,
+                      struct cop_error *err)
 {
         struct f_owner_ex owner = {0};
         uint32_t uids[2];
         bool can = f->kind == IMG_FILE_PIPE || f->kind == IMG_FILE_FIFO || f->kind == IMG_FILE_UNIX ||
                    f->kind == IMG_FILE_INET || f->kind == IMG_FILE_NETLINK || f->kind == IMG_FILE_PTMX ||
-                   f->kind == IMG_FILE_PTS || f->kind == IMG_FILE_INOTIFY;
+                   f->kind == IMG_FILE_PTS || f->kind == IMG_FILE_INOTIFY || f->kind == IMG_FILE_DIRECTORY ||
+                   (f->kind == IMG_FILE_REGULAR && cop_dump_has_lease(text));
 
         if (!can || f->flags & O_PATH)
                 return 0;
         int fd = cop_dump_duplicate(d, known, err);
         if (fd < 0)
                 return fd;
+        f->signal = fcntl(fd, F_GETSIG);
         if (fcntl(fd, F_GETOWN_EX, &owner) < 0 || owner.pid == 0)
                 return 0;
+        if (f->kind ==
+            IMG_FILE_DIRECTORY) /* nothing else gives a folder an owner, and nothing tells of what it asked for */
+                return cop_not_freezable(d, known->proc, err, "has itself told of changes by fcntl F_NOTIFY (fd %d)",
+                                         known->fd);
         f->owner[0] = (int32_t)owner.type;
         f->owner[1] =
                 owner.type == F_OWNER_PGRP ? group_inside(d, owner.pid) : cop_pid_inside(d->tree.pidns_fd, owner.pid);
-        f->signal = fcntl(fd, F_GETSIG);
         if (fcntl(fd, F_GETOWNER_UIDS, uids) == 0) {
                 f->owner_uid = cop_dump_uid(d, uids[0]);
                 f->owner_euid = cop_dump_uid(d, uids[1]);
@@ -606,7 +625,7 @@ static int dump_new_file(struct cop_dump *d, pid_t pid, uint32_t proc, int fd, s
         } else
                 r = dump_by_kind(d, &known, &f, fi, err);
         if (r == 0)
-                r = dump_owner(d, &known, &f, err);
+                r = dump_owner(d, &known, &f, fi->text, err);
         if (r == 0 && f.kind == 0)
                 r = cop_not_freezable(d, proc, err, "holds %.100s (fd %d)", fi->link, fd);
         if (r < 0) {
@@ -619,28 +638,6 @@ static int dump_new_file(struct cop_dump *d, pid_t pid, uint32_t proc, int fd, s
                 return cop_error_errno(err, ENOMEM, "collecting descriptors");
         }
         return (int)known.index;
-}
-
-/* "lock:	1: POSIX  ADVISORY  WRITE 4711 fe:00:1234 0 EOF" */
-static void dump_locks(struct cop_dump *d, struct img_proc *ip, int fd, const char *text)
-{
-        for (const char *line = strstr(text, "lock:\t"); line; line = strstr(line + 5, "lock:\t")) {
-                struct img_lock lock = {.fd = fd, .end = UINT64_MAX};
-                char kind[16], mode[16], end[24];
-                unsigned long long start;
-                if (sscanf(line, "lock:\t%*d: %15s %*s %15s %*d %*s %llu %23s", kind, mode, &start, end) != 4 ||
-                    kind[0] == '-' /* waits for one */)
-                        continue;
-                lock.kind = strcmp(kind, "FLOCK") == 0   ? IMG_LOCK_FLOCK
-                            : strcmp(kind, "POSIX") == 0 ? IMG_LOCK_POSIX
-                                                         : IMG_LOCK_OFD;
-                lock.write = strcmp(mode, "WRITE") == 0;
-                lock.start = start;
-                if (strcmp(end, "EOF") != 0)
-                        lock.end = strtoull(end, NULL, 10);
-                cop_image_add(d->writer, IMG_LOCKS, &lock);
-                ip->locks++;
-        }
 }
 
 /* The engine keeps a duplicate under a number of its own, so that later ones can be compared with it. */
@@ -695,7 +692,7 @@ static int dump_process_fds(struct cop_dump *d, uint32_t proc, struct cop_error 
                         record.file = (uint32_t)r;
                         record.cloexec = (fi->flags & O_CLOEXEC) != 0;
                         cop_image_add(d->writer, IMG_FDS, &record);
-                        dump_locks(d, ip, list[i], fi->text);
+                        r = cop_dump_locks(d, proc, list[i], fi->text, err);
                         if ((uint32_t)list[i] > tree->max_fd)
                                 tree->max_fd = (uint32_t)list[i];
                 }
@@ -928,6 +925,17 @@ static bool is_page_file(const char *path)
                strcmp(name + 39, ".img") == 0;
 }
 
+/* F_SEAL_FUTURE_WRITE: what is mapped for writing can be so, but not be mapped so again. */
+static bool is_write_sealed(struct cop_dump *d, const struct img_file *f)
+{
+        for (uint32_t i = 0; i < cop_image_count(d->writer, IMG_FILES); i++) {
+                const struct img_file *g = cop_image_record(d->writer, IMG_FILES, i);
+                if (g->kind == IMG_FILE_MEMFD && g->link == f->link && g->arg[1] & F_SEAL_FUTURE_WRITE)
+                        return true;
+        }
+        return f->arg[1] & F_SEAL_FUTURE_WRITE;
+}
+
 int cop_dump_mapped_file(struct cop_dump *d, uint32_t proc, const struct cop_vma *v, struct cop_error *err)
 {
         /* Of one file all shared writable mappings can use one description, and all others another. */
@@ -958,6 +966,9 @@ int cop_dump_mapped_file(struct cop_dump *d, uint32_t proc, const struct cop_vma
                 f.kind = IMG_FILE_MEMFD;
                 f.path = cop_image_puts(d->writer, path + 7);
                 r = dump_mapped_object(d, proc, v, &known, &f, path, err);
+                if (r == 0 && flags == O_RDWR && is_write_sealed(d, &f))
+                        r = cop_not_freezable(d, proc, err,
+                                              "writes to %.100s, which is sealed for who maps it from now on", path);
         } else if (strncmp(path, "/SYSV", 5) == 0 && deleted)
                 return cop_dump_sysv_area(d, proc, v, err);
         else if (strncmp(path, "/dev/zero", 9) == 0 || strncmp(path, "[anon_shmem:", 12) == 0) {

@@ -223,10 +223,10 @@ struct img_extent {
 
 enum img_file_kind {
         IMG_FILE_REGULAR = 1, /* path; arg: size, mode, nlink; extents hold the content when deleted */
-        IMG_FILE_DIRECTORY,
-        IMG_FILE_DEVICE,   /* opened by path; arg[0] rdev */
-        IMG_FILE_PIPE,     /* arg[0] capacity; link: the pipe's id; packets hold its data */
-        IMG_FILE_FIFO,     /* path too */
+        IMG_FILE_DIRECTORY, /* folders, and symbolic links and sockets opened with O_PATH; arg as above but for the size */
+        IMG_FILE_DEVICE,    /* opened by path; arg[0] rdev */
+        IMG_FILE_PIPE,      /* arg[0] capacity; link: the pipe's id; packets hold its data */
+        IMG_FILE_FIFO,      /* path too */
         IMG_FILE_EVENTFD,  /* arg: count, semaphore */
         IMG_FILE_EPOLL,    /* watches */
         IMG_FILE_TIMERFD,  /* arg: clock, ticks, settime flags, remaining ns, interval ns, when it fires */
@@ -241,8 +241,8 @@ enum img_file_kind {
         IMG_FILE_PTS,      /* arg: index, master closed, exclusive */
         IMG_FILE_EXTERNAL, /* path: the caller's name; arg[0] rdev */
         IMG_FILE_SHMEM,    /* mapping of shared anonymous memory: extents; link: shared object */
-        IMG_FILE_PROC,     /* a file of procfs or a namespace file: opened by path, late */
-        IMG_FILE_SYSV,     /* arg: shm id, key, mode, uid, gid, size */
+        IMG_FILE_PROC, /* a file of procfs or a namespace file: opened by path, late; arg[0]: of a process that has ended */
+        IMG_FILE_SYSV, /* arg: shm id, key, mode, uid, gid, size */
         IMG_FILE_KIND_MAX,
 };
 
@@ -294,7 +294,7 @@ struct img_timer {
         uint64_t missed_ns; /* when the pending signal came, by the timer's clock in the tree; 0: none is pending */
 };
 
-enum img_lock_kind { IMG_LOCK_FLOCK = 1, IMG_LOCK_POSIX, IMG_LOCK_OFD };
+enum img_lock_kind { IMG_LOCK_FLOCK = 1, IMG_LOCK_POSIX, IMG_LOCK_OFD, IMG_LOCK_LEASE };
 struct img_lock {
         uint32_t kind, write;
         int32_t fd;

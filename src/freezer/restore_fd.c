@@ -34,6 +34,9 @@
 #define FLAGS_SET (O_APPEND | O_NONBLOCK | O_DIRECT | O_NOATIME)
 /* What open(2) may be given of F_GETFL's answer. */
 #define FLAGS_OPEN (O_ACCMODE | FLAGS_SET | O_PATH | O_DIRECTORY | O_SYNC | O_DSYNC | O_NOFOLLOW)
+#ifndef PIDFD_THREAD
+#define PIDFD_THREAD O_EXCL
+#endif
 #ifndef TFD_IOC_SET_TICKS
 #define TFD_IOC_SET_TICKS _IOW('T', 0, uint64_t)
 #endif
@@ -51,6 +54,12 @@ int cop_restore_move_high(const struct cop_restore *r, int fd)
 static bool is_socket(const struct img_file *f)
 {
         return f->kind == IMG_FILE_UNIX || f->kind == IMG_FILE_INET || f->kind == IMG_FILE_NETLINK;
+}
+
+/* A unix socket's file, opened with O_PATH: it is there when the socket is. */
+static bool is_socket_file(const struct img_file *f)
+{
+        return f->kind == IMG_FILE_DIRECTORY && S_ISSOCK(f->arg[1]);
 }
 
 static bool late(const struct img_file *f)
@@ -123,6 +132,18 @@ static int open_memfd(struct cop_restore *r, uint32_t index)
         return TAKE_FD(fd);
 }
 
+/* A file that never had a name (O_TMPFILE) may still get one, unlike one that has lost its name.  The kernel calls it #NUMBER. */
+static int open_nameless(const char *path)
+{
+        const char *name = strrchr(path, '/');
+        char folder[4200];
+
+        if (!name || name[1] != '#' || name[2] == '\0' || name[2 + strspn(name + 2, "0123456789")])
+                return -1;
+        snprintf(folder, sizeof(folder), "%.*s/", (int)MIN_OF(name - path, 4096L), path);
+        return open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+}
+
 static int open_deleted(struct cop_restore *r, uint32_t index, struct cop_error *err)
 {
         const struct img_file *f = RESTORE_FILE(r, index);
@@ -133,14 +154,18 @@ static int open_deleted(struct cop_restore *r, uint32_t index, struct cop_error 
         if (other >= 0)
                 return reopen(other, (int)f->flags);
         snprintf(name, sizeof(name), "%.4096s.%s", path, cop_id_hex(random, 8));
-        _cleanup_close_ int fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        _cleanup_close_ int fd = open_nameless(path);
+        bool named = fd < 0;
+        if (named)
+                fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
         if (fd < 0) { /* its folder may be gone, too */
                 snprintf(name, sizeof(name), "/tmp/.%s", random);
                 fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
         }
         if (fd < 0)
                 return cop_error_errno(err, errno, "making the deleted file %s again", path);
-        unlink(name);
+        if (named)
+                unlink(name);
         int ret = ftruncate(fd, (off_t)f->arg[0]) < 0 ? -errno : write_pages(r, f, fd);
         if (ret == 0 && fchown(fd, (uid_t)f->arg[3], (gid_t)f->arg[4]) < 0)
                 ret = -errno;
@@ -158,8 +183,9 @@ static int open_path(struct cop_restore *r, uint32_t index, struct cop_error *er
         char entries[1024] __attribute__((aligned(8)));
 
         bool deleted = f->kind == IMG_FILE_REGULAR && f->arg[2] == 0;
-        int fd =
-                deleted ? open_deleted(r, index, err) : open(path, ((int)f->flags & FLAGS_OPEN) | O_CLOEXEC | O_NOCTTY);
+        /* A file that was opened with O_TMPFILE has O_DIRECTORY in its flags for ever. */
+        int flags = (int)f->flags & FLAGS_OPEN & (f->kind == IMG_FILE_REGULAR ? ~O_DIRECTORY : ~0);
+        int fd = deleted ? open_deleted(r, index, err) : open(path, flags | O_CLOEXEC | O_NOCTTY);
         if (fd < 0)
                 return deleted ? fd : cop_error_errno(err, errno, "opening %s", path);
         /* ext4 takes the first position at which a folder is read for the one that lseek(0) goes back to. */
@@ -174,11 +200,45 @@ static int open_path(struct cop_restore *r, uint32_t index, struct cop_error *er
         return fd;
 }
 
+/* Made again for a moment.  Nothing can be made in a folder without a name, so it stays empty. */
+static int open_removed_folder(struct cop_restore *r, uint32_t index, struct cop_error *err)
+{
+        const struct img_file *f = RESTORE_FILE(r, index);
+        const char *path = cop_restore_string(r, &f->path);
+        char name[4200], random[17];
+        int other = sibling(r, index), flags = (int)f->flags & FLAGS_OPEN;
+
+        if (other >= 0) {
+                snprintf(name, sizeof(name), "/proc/self/fd/%d/.", other);
+                int again = open(name, flags | O_CLOEXEC);
+                return again < 0 ? cop_error_errno(err, errno, "opening the removed folder %s", path) : again;
+        }
+        snprintf(name, sizeof(name), "%.4096s.%s", path, cop_id_hex(random, 8));
+        bool made = mkdir(name, 0700) == 0;
+        if (!made) { /* its own folder may be gone, too */
+                snprintf(name, sizeof(name), "/tmp/.%s", random);
+                made = mkdir(name, 0700) == 0;
+        }
+        int fd = made ? open(name, flags | O_CLOEXEC) : -1;
+        if (fd >= 0 &&
+            (chown(name, (uid_t)f->arg[3], (gid_t)f->arg[4]) < 0 || chmod(name, (mode_t)f->arg[1] & 07777) < 0))
+                fd = cop_close(fd);
+        int saved = errno;
+        if (made)
+                rmdir(name);
+        return fd < 0 ? cop_error_errno(err, saved, "making the removed folder %s again", path) : fd;
+}
+
+static bool is_removed_folder(const struct img_file *f)
+{
+        return f->kind == IMG_FILE_DIRECTORY && f->arg[2] == 0;
+}
+
 /* ---- pipes ---- */
 
 static int fill_pipe(struct cop_restore *r, const struct img_file *f, int fd)
 {
-        if (f->arg[0] > 65536 || f->arg[0] == 4096)
+        if (fcntl(fd, F_GETPIPE_SZ) != (int)f->arg[0])
                 (void)fcntl(fd, F_SETPIPE_SZ, (int)f->arg[0]); /* over the limit of an owner without rights: smaller */
         for (uint32_t i = 0; i < f->packets; i++) {
                 const struct img_packet *p = IMG_RECORD(r->image, IMG_PACKETS, img_packet, f->first_packet + i);
@@ -392,7 +452,7 @@ static int restore_object(struct cop_restore *r, uint32_t index, struct cop_erro
         case IMG_FILE_REGULAR:
         case IMG_FILE_DIRECTORY:
         case IMG_FILE_DEVICE:
-                return open_path(r, index, err);
+                return is_removed_folder(f) ? open_removed_folder(r, index, err) : open_path(r, index, err);
         case IMG_FILE_PIPE:
         case IMG_FILE_FIFO:
                 return open_pipe(r, index);
@@ -473,7 +533,8 @@ int cop_restore_objects(struct cop_restore *r, struct cop_error *err)
         for (int round = 0; round < 2; round++)
                 for (uint32_t i = 0; i < r->image->count[IMG_FILES]; i++) {
                         const struct img_file *f = RESTORE_FILE(r, i);
-                        if (r->objects[i] >= 0 || late(f) || is_socket(f) || (f->kind == IMG_FILE_PTS) != (round == 1))
+                        if (r->objects[i] >= 0 || late(f) || is_socket(f) || is_socket_file(f) ||
+                            (f->kind == IMG_FILE_PTS) != (round == 1))
                                 continue;
                         int ret = restore_one(r, i, err);
                         if (ret < 0)
@@ -490,9 +551,54 @@ int cop_restore_objects(struct cop_restore *r, struct cop_error *err)
                         return cop_error_errno(err, errno, "making a terminal exclusive");
         int ret = cop_restore_sockets(r, err);
         for (uint32_t i = 0; ret == 0 && i < r->image->count[IMG_FILES]; i++)
+                if (is_socket_file(RESTORE_FILE(r, i)))
+                        ret = restore_one(r, i, err);
+        for (uint32_t i = 0; ret == 0 && i < r->image->count[IMG_FILES]; i++)
                 if (RESTORE_FILE(r, i)->kind == IMG_FILE_INOTIFY)
                         ret = cop_restore_inotify(r, i, err);
         return ret;
+}
+
+static int open_pidfd(const struct img_file *f, pid_t pid)
+{
+        return (int)syscall(SYS_pidfd_open, pid, (int)f->flags & (O_NONBLOCK | PIDFD_THREAD));
+}
+
+/* "/proc/17/task/17/stat", as it is called of another process. */
+static void path_of(pid_t pid, const char *path, char *ret, size_t size)
+{
+        const char *rest = strchr(path + strlen("/proc/"), '/'), *task = "/task/";
+        const char *after = rest && strncmp(rest, task, strlen(task)) == 0 ? rest + strlen(task) : NULL;
+
+        if (after)
+                snprintf(ret, size, "/proc/%d%s%d%s", pid, task, pid, after + strspn(after, "0123456789"));
+        else
+                snprintf(ret, size, "/proc/%d%s", pid, rest ? rest : "");
+}
+
+/* What stands for a process that has ended and been reaped: so has this one, when it is closed again. */
+static int open_of_ended(struct cop_restore *r, const struct img_file *f)
+{
+        char path[4352];
+        int fd;
+        pid_t pid = cop_restore_fork_helper(r);
+
+        if (pid == 0)
+                for (;;)
+                        pause();
+        if (pid < 0)
+                return -1;
+        if (f->kind == IMG_FILE_PIDFD)
+                fd = open_pidfd(f, pid);
+        else {
+                path_of(pid, cop_restore_string(r, &f->path), path, sizeof(path));
+                fd = open(path, ((int)f->flags & FLAGS_OPEN) | O_CLOEXEC | O_NOCTTY);
+        }
+        int saved = errno;
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, __WALL);
+        errno = saved;
+        return fd;
 }
 
 static int open_late(struct cop_restore *r, uint32_t index, struct cop_error *err)
@@ -500,19 +606,11 @@ static int open_late(struct cop_restore *r, uint32_t index, struct cop_error *er
         const struct img_file *f = RESTORE_FILE(r, index);
         int fd;
 
-        if (f->kind == IMG_FILE_PIDFD) {
-                fd = f->arg[0] ? (int)syscall(SYS_pidfd_open, (pid_t)f->arg[0], (int)f->flags & O_NONBLOCK) : -1;
-                if (f->arg[0] == 0) { /* of a process that has ended and been reaped: so is this one */
-                        pid_t pid = cop_restore_fork_helper(r);
-                        if (pid == 0)
-                                _exit(0);
-                        fd = pid < 0 ? -1 : (int)syscall(SYS_pidfd_open, pid, (int)f->flags & O_NONBLOCK);
-                        int saved = errno;
-                        if (pid > 0)
-                                waitpid(pid, NULL, __WALL);
-                        errno = saved;
-                }
-        } else
+        if (f->kind == IMG_FILE_PIDFD ? f->arg[0] == 0 : f->kind == IMG_FILE_PROC && f->arg[0])
+                fd = open_of_ended(r, f);
+        else if (f->kind == IMG_FILE_PIDFD)
+                fd = open_pidfd(f, (pid_t)f->arg[0]);
+        else
                 fd = open(cop_restore_string(r, &f->path), ((int)f->flags & FLAGS_OPEN) | O_CLOEXEC | O_NOCTTY);
         if (fd < 0)
                 return cop_error_errno(err, errno, "opening %s",
@@ -548,6 +646,21 @@ static int register_watches(struct cop_restore *r, uint32_t index, struct cop_er
         return 0;
 }
 
+/* Only the owner of a file gets a lease. */
+static int take_lease(const struct img_lock *l)
+{
+        struct stat st;
+
+        if (fstat(l->fd, &st) < 0)
+                return -1;
+        syscall(SYS_setfsuid, st.st_uid);
+        int ret = fcntl(l->fd, F_SETLEASE, l->write ? F_WRLCK : F_RDLCK), saved = errno;
+        syscall(SYS_setfsuid, geteuid());
+        prctl(PR_SET_DUMPABLE, 1); /* a change of user has cleared it */
+        errno = saved;
+        return ret;
+}
+
 /* POSIX locks are taken at the end of the table (restore_mem.c): the close of any descriptor of the file drops them. */
 static int take_lock(const struct img_lock *l)
 {
@@ -560,6 +673,8 @@ static int take_lock(const struct img_lock *l)
 
         if (l->kind == IMG_LOCK_FLOCK)
                 return flock(l->fd, (l->write ? LOCK_EX : LOCK_SH) | LOCK_NB);
+        if (l->kind == IMG_LOCK_LEASE)
+                return take_lease(l);
         return fcntl(l->fd, F_OFD_SETLK, &fl);
 }
 
@@ -615,7 +730,7 @@ static int set_owner(const struct cop_restore *r, const struct img_file *f, int 
                 if (other && (setresuid(0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 1) < 0))
                         return -errno;
         }
-        if (ret == 0 && owner.pid && f->signal && fcntl(fd, F_SETSIG, f->signal) < 0)
+        if (ret == 0 && f->signal && fcntl(fd, F_SETSIG, f->signal) < 0)
                 ret = -errno;
         if (ret == 0 && f->flags & O_ASYNC && fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_ASYNC) < 0)
                 ret = -errno;
@@ -627,7 +742,7 @@ static int set_owners(struct cop_restore *r, const struct img_proc *p, struct co
         for (uint32_t i = p->first_fd; i < p->first_fd + p->fds; i++) {
                 const struct img_fd *fd = IMG_RECORD(r->image, IMG_FDS, img_fd, i);
                 const struct img_file *f = RESTORE_FILE(r, fd->file);
-                if ((f->owner[1] == 0 && !(f->flags & O_ASYNC)) || f->kind == IMG_FILE_EXTERNAL ||
+                if ((f->owner[1] == 0 && f->signal == 0 && !(f->flags & O_ASYNC)) || f->kind == IMG_FILE_EXTERNAL ||
                     !is_first_descriptor(r, i))
                         continue;
                 int ret = set_owner(r, f, fd->fd);

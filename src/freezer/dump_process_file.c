@@ -1,0 +1,67 @@
+/* Descriptors that stand for a process: pidfds and files of procfs.
+ *
+ * A thaw places them when all processes of the tree are there, but their other threads are not: what stands for one of those is
+ * refused.  What stood for a process that has ended will stand for another one that has ended: it says the same of it, nothing.
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/cleanup.h"
+#include "freezer/dump.h"
+
+int cop_dump_pidfd(struct cop_dump *d, const struct cop_dump_file *known, struct img_file *f, pid_t pid,
+                   struct cop_error *err)
+{
+        if (pid <= 0)
+                return 0;
+        f->arg[0] = (uint64_t)cop_pid_inside(d->tree.pidns_fd, pid);
+        for (uint32_t i = 0; i < d->tree.count && f->arg[0]; i++)
+                if (d->tree.procs[i].pid == pid)
+                        return 0;
+        return cop_not_freezable(d, known->proc, err, "holds a pidfd of a %s (fd %d)",
+                                 f->arg[0] ? "single thread" : "process outside", known->fd);
+}
+
+/* The number that follows `before` in a path, 0: there is none. */
+static pid_t number_after(const char *path, const char *before)
+{
+        size_t n = strlen(before);
+
+        return strncmp(path, before, n) == 0 ? (pid_t)strtol(path + n, NULL, 10) : 0;
+}
+
+static bool is_process(struct cop_dump *d, pid_t pid)
+{
+        for (uint32_t i = 0; i < d->tree.count; i++)
+                if (d->tree.procs[i].nspid == pid)
+                        return true;
+        return false;
+}
+
+int cop_dump_proc_file(struct cop_dump *d, const struct cop_dump_file *known, struct img_file *f, const char *path,
+                       const struct stat *st, struct cop_error *err)
+{
+        pid_t pid = number_after(path, "/proc/"), tid = 0;
+        const char *rest = pid ? strchr(path + strlen("/proc/"), '/') : NULL;
+        struct stat now;
+
+        f->kind = IMG_FILE_PROC;
+        f->path = cop_image_puts(d->writer, path);
+        if (pid == 0)
+                return 0;
+        if (rest)
+                tid = number_after(rest, "/task/");
+        _cleanup_close_ int root_fd = openat(d->tree.procs[0].dir_fd, "root", O_PATH | O_DIRECTORY | O_CLOEXEC);
+        /* Of another inode: of an earlier process with that number. */
+        if (root_fd < 0 || fstatat(root_fd, path + 1, &now, AT_SYMLINK_NOFOLLOW) < 0 || now.st_ino != st->st_ino) {
+                f->arg[0] = 1;
+                return 0;
+        }
+        if (!is_process(d, pid) || (tid && tid != pid))
+                return cop_not_freezable(d, known->proc, err, "holds %.100s of a single thread (fd %d)", path,
+                                         known->fd);
+        return 0;
+}
