@@ -4,6 +4,7 @@
 
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 
 #include "base/buf.h"
 #include "freezer/freezer.h"
@@ -126,6 +127,10 @@ uint32_t cop_dump_link(struct cop_dump *d, uint64_t dev, uint64_t ino, bool *ret
 int cop_dump_watch_name(const struct cop_dump *d, const struct cop_dump_file *known, const char *line, char *path,
                         size_t size);
 int cop_dump_other_name(const struct cop_dump *d, const struct stat *st, char *path, size_t size);
+/* Where the file of a unix socket is (file_fd) when its address, as its process sees it, does not lead there: it was renamed, or
+ * the process has gone elsewhere since.  Fails when it does. */
+int cop_dump_socket_place(const struct cop_dump *d, uint32_t proc, const struct sockaddr_un *address, int file_fd,
+                          char *path, size_t size);
 /* dump_lock.c: the locks and leases that fdinfo (`text`) tells of; whether there is a lease among them. */
 int cop_dump_locks(struct cop_dump *d, uint32_t proc, int fd, const char *text, struct cop_error *err);
 bool cop_dump_has_lease(const char *text);

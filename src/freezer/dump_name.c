@@ -6,9 +6,11 @@
  * of the old one and goes on from the top of the mount.
  */
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
@@ -161,4 +163,29 @@ int cop_dump_other_name(const struct cop_dump *d, const struct stat *st, char *p
                 memcpy(top, folder, sizeof(top));
         }
         return top[0] ? search_below(root_fd, top, st, &budget, path, size) : -ENOENT;
+}
+
+/* ---- unix sockets ---- */
+
+int cop_dump_socket_place(const struct cop_dump *d, uint32_t proc, const struct sockaddr_un *address, int file_fd,
+                          char *path, size_t size)
+{
+        char name[sizeof(address->sun_path) + 1] = {0}, link[32];
+        struct stat there, st;
+
+        memcpy(name, address->sun_path, sizeof(address->sun_path));
+        bool absolute = name[0] == '/';
+        struct open_how how = {.flags = O_PATH | O_NOFOLLOW | O_CLOEXEC, .resolve = absolute ? RESOLVE_IN_ROOT : 0};
+        _cleanup_close_ int from_fd =
+                openat(d->tree.procs[proc].dir_fd, absolute ? "root" : "cwd", O_PATH | O_DIRECTORY | O_CLOEXEC);
+        _cleanup_close_ int fd = from_fd < 0 ? -EBADF : (int)syscall(SYS_openat2, from_fd, name, &how, sizeof(how));
+        if (fstat(file_fd, &st) < 0 ||
+            (fd >= 0 && fstat(fd, &there) == 0 && there.st_ino == st.st_ino && there.st_dev == st.st_dev))
+                return -EEXIST;
+        snprintf(link, sizeof(link), "/proc/self/fd/%d", file_fd);
+        ssize_t n = readlink(link, path, size - 1);
+        if (n < 0)
+                return -errno;
+        path[n] = '\0';
+        return path[0] == '/' ? 0 : -ENOENT;
 }

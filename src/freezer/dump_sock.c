@@ -162,7 +162,7 @@ static int dump_unix(struct cop_dump *d, struct cop_dump_file *known, struct img
 {
         int listening = 0;
         socklen_t length = sizeof(listening);
-        struct sockaddr_un peer;
+        struct sockaddr_un peer, own = {0};
         struct ucred who = {0};
         struct stat st;
 
@@ -176,12 +176,19 @@ static int dump_unix(struct cop_dump *d, struct cop_dump_file *known, struct img
         /* Until a peer in the tree is found.  A connection made from outside belongs to the network namespace of whoever made
          * it, so that unix_diag does not show it here at all. */
         length = sizeof(peer);
-        if (!listening && f->arg[IMG_SOCK_TYPE] != SOCK_DGRAM &&
-            getpeername(fd, (struct sockaddr *)&peer, &length) == 0)
+        bool met = !listening && getpeername(fd, (struct sockaddr *)&peer, &length) == 0;
+        if (met && f->arg[IMG_SOCK_TYPE] == SOCK_DGRAM)
+                f->arg[IMG_SOCK_ERROR] = ECONNREFUSED;
+        else if (met)
                 f->arg[IMG_SOCK_STATE] = IMG_SOCK_CLOSED;
         if (f->path.length > sizeof(sa_family_t)) {
                 _cleanup_close_ int file = ioctl(fd, SIOCUNIXFILE);
+                length = sizeof(own);
+                (void)getsockname(fd, (struct sockaddr *)&own, &length);
                 if (file >= 0 && fstat(file, &st) == 0 && st.st_nlink > 0) {
+                        char place[4352];
+                        if (cop_dump_socket_place(d, known->proc, &own, file, place, sizeof(place)) == 0)
+                                f->place = cop_image_puts(d->writer, place);
                         f->arg[IMG_SOCK_MODE] = st.st_mode;
                         f->arg[IMG_SOCK_OWNER] = cop_dump_uid(d, st.st_uid) | (uint64_t)cop_dump_gid(d, st.st_gid)
                                                                                       << 32;
@@ -195,7 +202,10 @@ static void add_peer_name(struct cop_dump *d, struct img_file *f, int fd)
         struct sockaddr_storage address;
         socklen_t length = sizeof(address);
 
-        if (getpeername(fd, (struct sockaddr *)&address, &length) == 0)
+        if (f->kind == IMG_FILE_INET) /* the option takes no more room than there is to tell */
+                length = f->arg[IMG_SOCK_FAMILY] == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+        /* Also of one that is connecting, unlike getpeername. */
+        if (getsockopt(fd, SOL_SOCKET, SO_PEERNAME, &address, &length) == 0)
                 f->peer = cop_image_put(d->writer, &address, length);
 }
 
@@ -207,7 +217,24 @@ static bool receives_no_more(int fd)
         return poll(&p, 1, 0) > 0 && p.revents & POLLRDHUP;
 }
 
-static int dump_tcp(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, int fd, struct cop_error *err)
+/* A connection that has come to its end in both directions, or was reset or refused, is without an address and is told from a new
+ * socket by its being shut down. */
+static void dump_ended(struct img_file *f, int fd, const struct tcp_info *info)
+{
+        struct pollfd p = {.fd = fd, .events = POLLRDHUP};
+        bool error = poll(&p, 1, 0) > 0 && p.revents & POLLERR;
+        bool met = info->tcpi_bytes_acked > 0 || info->tcpi_bytes_sent > 0 || info->tcpi_bytes_received > 0 ||
+                   info->tcpi_segs_out != 1;
+
+        f->peer = (struct img_ref){0};
+        f->arg[IMG_SOCK_STATE] = p.revents & POLLRDHUP && (error || met) ? IMG_SOCK_CLOSED : IMG_SOCK_IDLE;
+        if (f->arg[IMG_SOCK_STATE] == IMG_SOCK_IDLE)
+                return;
+        f->arg[IMG_SOCK_SHUTDOWN] = error ? 0 : 2;
+        f->arg[IMG_SOCK_ERROR] = error ? met ? ECONNRESET : ECONNREFUSED : 0;
+}
+
+static int dump_tcp(struct cop_dump *d, struct img_file *f, int fd, struct cop_error *err)
 {
         struct tcp_info info = {0};
         socklen_t length = sizeof(info);
@@ -221,7 +248,10 @@ static int dump_tcp(struct cop_dump *d, struct cop_dump_file *known, struct img_
                 f->arg[IMG_SOCK_BACKLOG] = info.tcpi_sacked;
                 return 0;
         case TCP_CLOSE:
-                f->arg[IMG_SOCK_STATE] = f->peer.length ? IMG_SOCK_CLOSED : IMG_SOCK_IDLE;
+                dump_ended(f, fd, &info);
+                return 0;
+        case TCP_SYN_SENT:
+                f->arg[IMG_SOCK_STATE] = IMG_SOCK_CONNECTING;
                 return 0;
         case TCP_ESTABLISHED:
                 f->arg[IMG_SOCK_SHUTDOWN] = receives_no_more(fd);
@@ -241,16 +271,36 @@ static int dump_tcp(struct cop_dump *d, struct cop_dump_file *known, struct img_
         return 0;
 }
 
+/* Only a network card takes time to send what is not held back. */
+static bool holds_back(int fd)
+{
+        int queued = 0;
+
+        for (int i = 0; i < 20; i++) {
+                if (ioctl(fd, SIOCOUTQ, &queued) < 0 || queued == 0)
+                        return false;
+                usleep(1000);
+        }
+        return true;
+}
+
 static int dump_inet(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, int fd, struct cop_error *err)
 {
         f->kind = IMG_FILE_INET;
         if (f->arg[IMG_SOCK_TYPE] == SOCK_STREAM && f->arg[IMG_SOCK_PROTOCOL] == IPPROTO_TCP)
-                return dump_tcp(d, known, f, fd, err);
+                return dump_tcp(d, f, fd, err);
+        if (f->arg[IMG_SOCK_TYPE] == SOCK_DGRAM && f->arg[IMG_SOCK_PROTOCOL] != IPPROTO_UDP &&
+            f->arg[IMG_SOCK_PROTOCOL] != IPPROTO_UDPLITE) /* a new network namespace lets nobody have one */
+                return cop_not_freezable(d, known->proc, err, "holds an ICMP echo socket (fd %d)", known->fd);
+        if (f->arg[IMG_SOCK_TYPE] == SOCK_DGRAM && holds_back(fd))
+                return cop_not_freezable(d, known->proc, err,
+                                         "holds back a part of a datagram (UDP_CORK or MSG_MORE, fd %d)", known->fd);
         if (f->arg[IMG_SOCK_TYPE] != SOCK_DGRAM)
                 return cop_not_freezable(d, known->proc, err, "holds a raw or unknown socket of protocol %d (fd %d)",
                                          (int)f->arg[IMG_SOCK_PROTOCOL], known->fd);
         add_peer_name(d, f, fd);
         f->arg[IMG_SOCK_STATE] = IMG_SOCK_IDLE;
+        f->arg[IMG_SOCK_SHUTDOWN] = receives_no_more(fd);
         return cop_dump_queue(d, known, f, fd, err);
 }
 
@@ -353,8 +403,9 @@ static int link_unix(struct cop_dump *d, const struct cop_unix_table *t, uint32_
         bool connected = u->state == TCP_ESTABLISHED;
         uint32_t peer = u->peer ? cop_dump_unix_socket(d, f, u->peer) : IMG_NONE;
         if (f->arg[IMG_SOCK_TYPE] == SOCK_DGRAM) {
+                f->arg[IMG_SOCK_PEER] = peer;
                 if (peer != IMG_NONE)
-                        f->arg[IMG_SOCK_PEER] = peer;
+                        f->arg[IMG_SOCK_ERROR] = 0;
                 return 0;
         }
         if (!connected)
@@ -636,6 +687,23 @@ static bool is_tcp(const struct img_file *f, enum img_socket_state state)
         return f->kind == IMG_FILE_INET && f->arg[IMG_SOCK_TYPE] == SOCK_STREAM && f->arg[IMG_SOCK_STATE] == state;
 }
 
+/* To somewhere outside the tree: as other connections that leave it. */
+static void link_connecting(struct cop_dump *d, uint32_t index)
+{
+        struct img_file *f = cop_dump_file_at(d, index);
+        const char *heap = cop_image_record(d->writer, IMG_HEAP, 0);
+        const struct sockaddr_in *to = (const void *)(heap + f->peer.offset);
+
+        for (uint32_t i = 0; i < cop_image_count(d->writer, IMG_FILES) && f->peer.length; i++) {
+                const struct img_file *g = cop_dump_file_at(d, i);
+                const struct sockaddr_in *a = (const void *)(heap + g->path.offset);
+                if (is_tcp(g, IMG_SOCK_LISTENING) && g->path.length > sizeof(sa_family_t) &&
+                    a->sin_port == to->sin_port)
+                        return;
+        }
+        f->arg[IMG_SOCK_STATE] = IMG_SOCK_CLOSED;
+}
+
 static int dump_received(struct cop_dump *d, uint32_t index, struct cop_error *err)
 {
         struct img_file *f = cop_dump_file_at(d, index);
@@ -657,9 +725,12 @@ int cop_dump_sockets_finish(struct cop_dump *d, struct cop_error *err)
         if (r == 0)
                 r = cop_dump_tcp_waiting(d, false, err);
         uint32_t n = cop_image_count(d->writer, IMG_FILES);
-        for (uint32_t i = 0; i < n && r == 0; i++)
+        for (uint32_t i = 0; i < n && r == 0; i++) {
                 if (is_tcp(cop_dump_file_at(d, i), IMG_SOCK_CONNECTED))
                         r = link_inet(d, i, err);
+                else if (is_tcp(cop_dump_file_at(d, i), IMG_SOCK_CONNECTING))
+                        link_connecting(d, i);
+        }
         for (uint32_t i = 0; i < n && r == 0; i++)
                 r = dump_received(d, i, err);
         if (r == 0)

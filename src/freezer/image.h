@@ -257,7 +257,8 @@ struct img_file {
         uint64_t arg[IMG_FILE_ARGS];
         struct img_ref path;
         struct img_ref data;
-        struct img_ref peer; /* sockets: see sockets.h */
+        struct img_ref peer;  /* sockets: see sockets.h */
+        struct img_ref place; /* unix sockets: the path of its file, when its address does not lead there */
         uint32_t first_extent, extents;
         uint32_t first_watch, watches;
         uint32_t first_packet, packets;

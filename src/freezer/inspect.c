@@ -93,8 +93,8 @@ static int print_proc(const struct cop_image *im, uint32_t i, bool pages, struct
 
 static int print_socket(const struct cop_image *im, const struct img_file *f, struct cop_buf *out)
 {
-        static const char *const states[] = {"?",       "idle",   "listening", "connected",
-                                             "pending", "closed", "waiting",   "left"};
+        static const char *const states[] = {"?",      "idle",    "listening", "connected", "pending",
+                                             "closed", "waiting", "left",      "connecting"};
         uint64_t state = f->arg[IMG_SOCK_STATE];
         const struct sockaddr_un *a = cop_image_at(im, &f->path);
 

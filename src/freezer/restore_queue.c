@@ -186,31 +186,19 @@ bool cop_socket_queue_first(const struct cop_restore *r, uint32_t index)
         return false;
 }
 
-/* A socket's file is where its owner sees it. */
-static int find_destination(const struct cop_restore *r, const struct img_file *f, struct destination *ret)
+/* A socket's file is reached through *ret_file_fd, which is to be kept open. */
+static int find_destination(const struct cop_restore *r, uint32_t index, struct destination *ret, int *ret_file_fd)
 {
-        struct sockaddr_un *a = (void *)&ret->address;
-        size_t offset = offsetof(struct sockaddr_un, sun_path);
-        uint64_t owner = f->arg[IMG_SOCK_CWD];
+        const struct img_file *f = RESTORE_FILE(r, index);
 
         *ret = (struct destination){.length = cop_socket_named(f) ? f->path.length : 0};
         if (ret->length > sizeof(ret->address))
                 return -EBADMSG;
         memcpy(&ret->address, cop_socket_address(r, &f->path), ret->length);
-        if (f->kind != IMG_FILE_UNIX || ret->length <= offset || a->sun_path[0] == '\0' ||
-            owner >= r->image->count[IMG_PROCS])
-                return 0;
-        const struct img_proc *p = RESTORE_PROC(r, owner);
-        const char *root = cop_restore_string(r, &p->root);
-        if (a->sun_path[0] != '/')
-                return chdir(cop_restore_string(r, &p->cwd)) < 0 ? -errno : 0;
-        if (strcmp(root, "/") != 0) {
-                char path[sizeof(a->sun_path)];
-                int n = snprintf(path, sizeof(path), "%s%.*s", root, (int)(ret->length - offset), a->sun_path);
-                if (n < 0 || (size_t)n >= sizeof(path))
-                        return -ENAMETOOLONG;
-                memcpy(a->sun_path, path, (size_t)n + 1);
-                ret->length = (socklen_t)(offset + (size_t)n + 1);
+        *ret_file_fd = f->kind == IMG_FILE_UNIX && ret->length ? cop_socket_file(r->objects[index]) : -EBADF;
+        if (*ret_file_fd >= 0) {
+                cop_socket_file_address(*ret_file_fd, (struct sockaddr_un *)(void *)&ret->address);
+                ret->length = sizeof(struct sockaddr_un);
         }
         return 0;
 }
@@ -254,7 +242,8 @@ static int restore_datagrams(struct cop_restore *r, uint32_t index, struct cop_e
         const struct img_file *f = RESTORE_FILE(r, index);
         struct stranger s = {.fd = -EBADF};
         struct destination to;
-        int ret = find_destination(r, f, &to);
+        _cleanup_close_ int file_fd = -EBADF;
+        int ret = find_destination(r, index, &to, &file_fd);
 
         for (uint32_t i = 0; i < f->packets && ret >= 0; i++)
                 ret = send_datagram(r, index, packet_of(r, f, i), &s, &to);

@@ -9,7 +9,9 @@
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -20,7 +22,13 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/id.h"
 #include "freezer/restore_sock.h"
+
+#ifndef SIOCUNIXFILE
+#define SIOCUNIXFILE 0x89e0
+#endif
+#define REACHED_MS 5000
 
 int cop_socket_complain(struct cop_error *err, const struct img_file *f, const char *what)
 {
@@ -76,6 +84,55 @@ static bool is_cork(const struct img_sockopt *o)
 
 /* ---- names ---- */
 
+int cop_socket_file(int fd)
+{
+        int file_fd = ioctl(fd, SIOCUNIXFILE);
+
+        return file_fd < 0 ? -errno : file_fd;
+}
+
+void cop_socket_file_address(int file_fd, struct sockaddr_un *ret)
+{
+        *ret = (struct sockaddr_un){.sun_family = AF_UNIX};
+        snprintf(ret->sun_path, sizeof(ret->sun_path), "/proc/self/fd/%d", file_fd);
+}
+
+static int connect_unix(int fd, int to, const struct sockaddr *address, socklen_t length)
+{
+        struct sockaddr_un through;
+        _cleanup_close_ int file_fd = cop_socket_file(to);
+
+        if (file_fd >= 0) {
+                cop_socket_file_address(file_fd, &through);
+                address = (const void *)&through;
+                length = sizeof(through);
+        }
+        return connect(fd, address, length) < 0 ? -errno : 0;
+}
+
+/* A socket whose file was renamed or removed: its address belongs to somebody else by now, or to nobody. */
+static int bind_elsewhere(struct cop_restore *r, const struct img_file *f, int fd, const char *path)
+{
+        const struct sockaddr *a = cop_socket_address(r, &f->path);
+        const char *place = cop_restore_string(r, &f->place);
+        struct sockaddr_un other = {.sun_family = AF_UNIX};
+        char aside[4352], random[17];
+
+        snprintf(aside, sizeof(aside), "%s.%s", path, cop_id_hex(random, 8));
+        bool moved = rename(path, aside) == 0;
+        int ret = bind(fd, a, f->path.length) < 0 ? -errno : 0;
+        if (ret == -ENOENT) { /* its folder is gone, too */
+                snprintf(other.sun_path, sizeof(other.sun_path), "/tmp/.%s", random);
+                ret = bind(fd, (const struct sockaddr *)&other, sizeof(other)) < 0 ? -errno : 0;
+                path = other.sun_path;
+        }
+        if (ret == 0 && (!f->arg[IMG_SOCK_MODE] || rename(path, place) < 0))
+                unlink(path);
+        if (moved && rename(aside, path) < 0 && ret == 0)
+                ret = -errno;
+        return ret;
+}
+
 static int bind_here(struct cop_restore *r, const struct img_file *f, int fd)
 {
         const struct sockaddr_un *a = (const void *)cop_socket_address(r, &f->path);
@@ -86,44 +143,40 @@ static int bind_here(struct cop_restore *r, const struct img_file *f, int fd)
         if (file && path[0] != '/' && f->arg[IMG_SOCK_CWD] < r->image->count[IMG_PROCS] &&
             strcmp(cop_restore_string(r, &RESTORE_PROC(r, f->arg[IMG_SOCK_CWD])->root), "/") == 0)
                 (void)!chdir(cop_restore_string(r, &RESTORE_PROC(r, f->arg[IMG_SOCK_CWD])->cwd));
-        if (file)
-                unlink(path); /* the old socket's own file */
-        if (bind(fd, (const struct sockaddr *)a, f->path.length) < 0)
-                return -errno;
-        if (!file)
-                return 0;
-        /* A file that had been removed stays until all who connect through it have done so (finish_socket). */
-        if (f->arg[IMG_SOCK_MODE] &&
-            (chmod(path, (mode_t)f->arg[IMG_SOCK_MODE] & 07777) < 0 ||
-             lchown(path, (uid_t)f->arg[IMG_SOCK_OWNER], (gid_t)(f->arg[IMG_SOCK_OWNER] >> 32)) < 0))
-                return -errno;
-        return 0;
+        const char *there = f->place.length ? cop_restore_string(r, &f->place) : path;
+        if (file && (!f->arg[IMG_SOCK_MODE] || f->place.length)) {
+                int ret = bind_elsewhere(r, f, fd, path);
+                if (ret < 0 || !f->arg[IMG_SOCK_MODE])
+                        return ret;
+        } else {
+                if (file)
+                        unlink(path); /* the old socket's own file */
+                if (bind(fd, (const struct sockaddr *)a, f->path.length) < 0)
+                        return -errno;
+        }
+        return file && (chmod(there, (mode_t)f->arg[IMG_SOCK_MODE] & 07777) < 0 ||
+                        lchown(there, (uid_t)f->arg[IMG_SOCK_OWNER], (gid_t)(f->arg[IMG_SOCK_OWNER] >> 32)) < 0)
+                       ? -errno
+                       : 0;
 }
 
-/* A unix address means what its owner sees: behind a chroot a child goes there to bind, or to connect when `to` is given. */
-static int bind_unix(struct cop_restore *r, const struct img_file *f, int fd, const struct img_ref *to)
+/* A unix address means what its owner sees: behind a chroot a child goes there to bind. */
+static int bind_unix(struct cop_restore *r, const struct img_file *f, int fd)
 {
         uint64_t owner = f->arg[IMG_SOCK_CWD];
         const struct img_proc *p = owner < r->image->count[IMG_PROCS] ? RESTORE_PROC(r, owner) : NULL;
         const char *root = p ? cop_restore_string(r, &p->root) : "/";
         int status = 0;
 
-        if (!to && !cop_socket_named(f))
+        if (!cop_socket_named(f))
                 return 0;
-        if (strcmp(root, "/") == 0) {
-                if (!to)
-                        return bind_here(r, f, fd);
-                if (p)
-                        (void)!chdir(cop_restore_string(r, &p->cwd));
-                return connect(fd, cop_socket_address(r, to), to->length) < 0 ? -errno : 0;
-        }
+        if (strcmp(root, "/") == 0)
+                return bind_here(r, f, fd);
         pid_t pid = cop_restore_fork_helper(r);
         if (pid == 0) {
                 (void)!chdir(cop_restore_string(r, &p->cwd));
                 if (chroot(root) < 0)
                         _exit(errno);
-                if (to)
-                        _exit(connect(fd, cop_socket_address(r, to), to->length) < 0 ? errno : 0);
                 _exit(-bind_here(r, f, fd));
         }
         if (pid < 0 || waitpid(pid, &status, __WALL) < 0)
@@ -180,7 +233,7 @@ static int restore_idle(struct cop_restore *r, uint32_t index, struct cop_error 
         if (f->kind == IMG_FILE_NETLINK)
                 ret = cop_socket_named(f) ? bind(fd, cop_socket_address(r, &f->path), f->path.length) : 0;
         else
-                ret = f->kind == IMG_FILE_UNIX ? bind_unix(r, f, fd, NULL) : bind_inet(r, f, fd);
+                ret = f->kind == IMG_FILE_UNIX ? bind_unix(r, f, fd) : bind_inet(r, f, fd);
         if (ret < 0) {
                 errno = ret == -1 ? errno : -ret;
                 return cop_socket_complain(err, f, "binding its address");
@@ -198,19 +251,40 @@ static int restore_idle(struct cop_restore *r, uint32_t index, struct cop_error 
 
 /* ---- pairs ---- */
 
+/* The next message finds out that its peer is gone. */
+static int connect_to_nobody(struct cop_restore *r, uint32_t index, struct cop_error *err)
+{
+        struct sockaddr_un a = {.sun_family = AF_UNIX};
+        socklen_t length = sizeof(a);
+        _cleanup_close_ int peer = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+        /* It gives itself a name. */
+        if (peer < 0 || bind(peer, (const struct sockaddr *)&a, sizeof(sa_family_t)) < 0 ||
+            getsockname(peer, (struct sockaddr *)&a, &length) < 0 ||
+            connect(r->objects[index], (const struct sockaddr *)&a, length) < 0)
+                return cop_socket_complain(err, RESTORE_FILE(r, index), "connecting");
+        return 0;
+}
+
 /* Datagram sockets: connect when the peer's address is known, a pair when both point at each other without names. */
 static int connect_datagram(struct cop_restore *r, uint32_t index, struct cop_error *err)
 {
         const struct img_file *f = RESTORE_FILE(r, index);
-        const struct img_ref none = {0}, *to = f->kind == IMG_FILE_UNIX ? &none : &f->peer;
+        uint64_t peer = f->arg[IMG_SOCK_PEER];
 
-        if (f->kind == IMG_FILE_UNIX && f->arg[IMG_SOCK_PEER] < r->image->count[IMG_FILES])
-                to = &RESTORE_FILE(r, f->arg[IMG_SOCK_PEER])->path;
+        if (f->kind == IMG_FILE_INET) {
+                if (f->peer.length > sizeof(sa_family_t))
+                        (void)connect(r->objects[index], cop_socket_address(r, &f->peer), f->peer.length);
+                return 0;
+        }
+        if (peer >= r->image->count[IMG_FILES])
+                return f->arg[IMG_SOCK_ERROR] ? connect_to_nobody(r, index, err) : 0;
+        const struct img_ref *to = &RESTORE_FILE(r, peer)->path;
         if (to->length <= sizeof(sa_family_t))
                 return 0;
-        if (connect(r->objects[index], cop_socket_address(r, to), to->length) < 0 && f->kind == IMG_FILE_UNIX)
-                return cop_socket_complain(err, f, "connecting");
-        return 0;
+        int ret = connect_unix(r->objects[index], r->objects[peer], cop_socket_address(r, to), to->length);
+        errno = -ret;
+        return ret < 0 ? cop_socket_complain(err, f, "connecting") : 0;
 }
 
 struct pairing {
@@ -250,7 +324,7 @@ struct connecting {
         struct cop_restore *restore;
         const struct img_file *client;
         const struct img_ref *to;
-        int fd;
+        int fd, listener;
 };
 
 static int connect_client(void *argument)
@@ -258,7 +332,7 @@ static int connect_client(void *argument)
         const struct connecting *c = argument;
 
         if (c->client->kind == IMG_FILE_UNIX)
-                return bind_unix(c->restore, c->client, c->fd, c->to);
+                return connect_unix(c->fd, c->listener, cop_socket_address(c->restore, c->to), c->to->length);
         return connect(c->fd, cop_socket_address(c->restore, c->to), c->to->length) < 0 ? -errno : 0;
 }
 
@@ -286,6 +360,26 @@ static bool holder_of(const struct cop_restore *r, const struct img_file *f, str
         return true;
 }
 
+/* Of several listeners at one port (SO_REUSEPORT) the kernel has chosen one. */
+static int reached_listener(const struct cop_restore *r, const struct img_ref *to, int listener)
+{
+        size_t n = 0, max = r->image->count[IMG_FILES];
+        _cleanup_free_ struct pollfd *list = calloc(max, sizeof(*list));
+
+        for (uint32_t i = 0; i < max && list; i++) {
+                const struct img_file *f = RESTORE_FILE(r, i);
+                if (f->kind == IMG_FILE_INET && cop_socket_state(f) == IMG_SOCK_LISTENING && r->objects[i] >= 0 &&
+                    port_of(cop_socket_address(r, &f->path)) == port_of(cop_socket_address(r, to)))
+                        list[n++] = (struct pollfd){.fd = r->objects[i], .events = POLLIN};
+        }
+        if (n < 2 || poll(list, n, REACHED_MS) <= 0)
+                return listener;
+        for (size_t i = 0; i < n; i++)
+                if (list[i].revents & POLLIN)
+                        return list[i].fd;
+        return listener;
+}
+
 /* A connection between client and server, accepted from `listener`. */
 static int connect_through(struct cop_restore *r, uint32_t client, uint32_t server, int listener,
                            const struct img_ref *to, struct cop_error *err)
@@ -296,12 +390,12 @@ static int connect_through(struct cop_restore *r, uint32_t client, uint32_t serv
         if (keep(r, client, fd) < 0)
                 return cop_socket_complain(err, c, "socket");
         fd = r->objects[client];
-        ret = c->kind == IMG_FILE_UNIX ? bind_unix(r, c, fd, NULL) : bind_inet(r, c, fd);
+        ret = c->kind == IMG_FILE_UNIX ? bind_unix(r, c, fd) : bind_inet(r, c, fd);
         if (ret < 0) {
                 errno = -ret;
                 return cop_socket_complain(err, c, "binding its address");
         }
-        struct connecting call = {.restore = r, .client = c, .to = to, .fd = fd};
+        struct connecting call = {.restore = r, .client = c, .to = to, .fd = fd, .listener = listener};
         struct img_credentials holder;
         const struct img_credentials *who = server != IMG_NONE         ? maker_of(r, RESTORE_FILE(r, server))
                                             : tells_sent(c)            ? maker_of(r, c)
@@ -314,6 +408,8 @@ static int connect_through(struct cop_restore *r, uint32_t client, uint32_t serv
         }
         if (server == IMG_NONE)
                 return 0;
+        if (c->kind == IMG_FILE_INET)
+                listener = reached_listener(r, to, listener);
         flags = fcntl(listener, F_GETFL);
         if (flags & O_NONBLOCK)
                 fcntl(listener, F_SETFL, flags & ~O_NONBLOCK);
@@ -348,9 +444,8 @@ static int pair_inet(struct cop_restore *r, uint32_t a, uint32_t b, struct cop_e
 static bool is_reachable(const struct cop_restore *r, uint32_t index)
 {
         const struct img_file *f = index < r->image->count[IMG_FILES] ? RESTORE_FILE(r, index) : NULL;
-        const struct sockaddr_un *a = f ? (const void *)cop_socket_address(r, &f->path) : NULL;
 
-        return f && (f->arg[IMG_SOCK_MODE] || (cop_socket_named(f) && a->sun_path[0] == '\0'));
+        return f && cop_socket_named(f);
 }
 
 static int pair_unix(struct cop_restore *r, uint32_t a, uint32_t b, struct cop_error *err)
@@ -365,6 +460,18 @@ static int pair_unix(struct cop_restore *r, uint32_t a, uint32_t b, struct cop_e
         return make_pair(r, a, b, err);
 }
 
+/* TCP that receives no more and has sent its end answers late segments with a reset: what was queued must have come. */
+static void await_queue(struct cop_restore *r, const struct img_file *f, int fd)
+{
+        size_t total = 0;
+
+        for (uint32_t i = 0; i < f->packets; i++)
+                total += IMG_RECORD(r->image, IMG_PACKETS, img_packet, f->first_packet + i)->data.length;
+        for (int i = 0, queued = 0; i < 2000; i++, usleep(500))
+                if (ioctl(fd, SIOCINQ, &queued) < 0 || (size_t)queued >= total)
+                        return;
+}
+
 /* An end whose other end is closed: for TCP a connection to a listener of ours, dropped at once. */
 static int restore_closed(struct cop_restore *r, uint32_t index, struct cop_error *err)
 {
@@ -374,23 +481,32 @@ static int restore_closed(struct cop_restore *r, uint32_t index, struct cop_erro
                 struct sockaddr_in in;
                 struct sockaddr_in6 in6;
         } to = {.in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)}};
+        const struct linger reset = {.l_onoff = 1};
         socklen_t length = sizeof(to);
 
         if (f->kind == IMG_FILE_UNIX)
                 return make_pair(r, index, IMG_NONE, err);
+        bool refused = f->arg[IMG_SOCK_ERROR] == ECONNREFUSED;
         if (f->arg[IMG_SOCK_FAMILY] == AF_INET6)
                 to.in6 = (struct sockaddr_in6){.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
         _cleanup_close_ int listener = cop_socket_new(f);
         _cleanup_close_ int peer = -EBADF;
         if (listener < 0 ||
             bind(listener, &to.any, f->arg[IMG_SOCK_FAMILY] == AF_INET6 ? sizeof(to.in6) : sizeof(to.in)) < 0 ||
-            listen(listener, 1) < 0 || getsockname(listener, &to.any, &length) < 0 ||
-            keep(r, index, cop_socket_new(f)) < 0 || connect(r->objects[index], &to.any, length) < 0)
+            (!refused && listen(listener, 1) < 0) || getsockname(listener, &to.any, &length) < 0 ||
+            keep(r, index, cop_socket_new(f)) < 0 ||
+            (refused && fcntl(r->objects[index], F_SETFL, O_NONBLOCK) < 0) || /* the answer must not be told to us */
+            (connect(r->objects[index], &to.any, length) < 0 && !(refused && errno == EINPROGRESS)))
                 return cop_socket_complain(err, f, "a closed connection");
+        if (refused)
+                return 0;
         peer = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
         if (peer < 0)
                 return cop_socket_complain(err, f, "a closed connection");
         cop_socket_send_all(r, f, peer);
+        await_queue(r, f, r->objects[index]);
+        if (f->arg[IMG_SOCK_ERROR] && setsockopt(peer, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset)) < 0)
+                return cop_socket_complain(err, f, "a reset connection");
         return 0;
 }
 
@@ -407,10 +523,12 @@ static int restore_connection(struct cop_restore *r, uint32_t index, struct cop_
 static int restore_pending(struct cop_restore *r, uint32_t index, struct cop_error *err)
 {
         const struct img_file *f = RESTORE_FILE(r, index);
-        const struct img_ref *to = &RESTORE_FILE(r, f->arg[IMG_SOCK_LISTENER])->path;
+        uint32_t listener = (uint32_t)f->arg[IMG_SOCK_LISTENER];
+        const struct img_ref *to = &RESTORE_FILE(r, listener)->path;
 
         /* The listener may be of IPv6, and the client of IPv4. */
-        return connect_through(r, index, IMG_NONE, -1, f->kind == IMG_FILE_INET && tells_sent(f) ? &f->peer : to, err);
+        return connect_through(r, index, IMG_NONE, r->objects[listener],
+                               f->kind == IMG_FILE_INET && tells_sent(f) ? &f->peer : to, err);
 }
 
 /* All that wait at a listener, in their order. */
@@ -457,29 +575,11 @@ static void set_options(struct cop_restore *r, const struct img_file *f, int fd)
         }
 }
 
-/* TCP that receives no more and has sent its end answers late segments with a reset: what was queued must have come. */
-static void await_queue(struct cop_restore *r, const struct img_file *f, int fd)
-{
-        size_t total = 0;
-
-        for (uint32_t i = 0; i < f->packets; i++)
-                total += IMG_RECORD(r->image, IMG_PACKETS, img_packet, f->first_packet + i)->data.length;
-        for (int i = 0, queued = 0; i < 2000; i++, usleep(500))
-                if (ioctl(fd, SIOCINQ, &queued) < 0 || (size_t)queued >= total)
-                        return;
-}
-
 static void finish_socket(struct cop_restore *r, uint32_t index)
 {
         const struct img_file *f = RESTORE_FILE(r, index);
         int fd = r->objects[index];
 
-        const struct sockaddr_un *a = (const void *)cop_socket_address(r, &f->path);
-        bool single = cop_socket_state(f) == IMG_SOCK_IDLE || cop_socket_state(f) == IMG_SOCK_LISTENING;
-
-        if (f->kind == IMG_FILE_UNIX && single && cop_socket_named(f) && a->sun_path[0] == '/' &&
-            f->arg[IMG_SOCK_MODE] == 0)
-                unlink(a->sun_path);
         const struct img_sockopt *o = cop_image_at(r->image, &f->data);
         for (size_t i = 0; i < f->data.length / sizeof(*o); i++)
                 if (is_cork(&o[i]))
@@ -490,6 +590,9 @@ static void finish_socket(struct cop_restore *r, uint32_t index)
                 shutdown(fd, SHUT_WR);
         if (f->arg[IMG_SOCK_SHUTDOWN] & 1)
                 shutdown(fd, SHUT_RD);
+        if (cop_socket_state(f) == IMG_SOCK_CONNECTING && fcntl(fd, F_SETFL, O_NONBLOCK) == 0)
+                (void)connect(fd, cop_socket_address(r, &f->peer),
+                              f->peer.length); /* how it ends is the tree's affair */
         (void)fcntl(fd, F_SETFL, (int)f->flags & O_NONBLOCK);
         if (cop_socket_state(f) == IMG_SOCK_LEFT)
                 r->objects[index] = cop_close(fd);
@@ -532,7 +635,7 @@ static bool waits(const struct cop_restore *r, const struct img_file *f)
 static int pass(struct cop_restore *r, int which, uint32_t i, struct cop_error *err)
 {
         const struct img_file *f = RESTORE_FILE(r, i);
-        bool single = cop_socket_state(f) == IMG_SOCK_IDLE || cop_socket_state(f) == IMG_SOCK_LISTENING;
+        bool single = cop_socket_single(f);
         bool pending = waits(r, f);
         bool datagram = f->arg[IMG_SOCK_TYPE] == SOCK_DGRAM && f->kind != IMG_FILE_NETLINK;
 

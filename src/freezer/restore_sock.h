@@ -22,6 +22,18 @@ static inline const struct sockaddr *cop_socket_address(const struct cop_restore
         return cop_image_at(r->image, ref);
 }
 
+/* Those that need nobody else to be there. */
+static inline bool cop_socket_single(const struct img_file *f)
+{
+        return cop_socket_state(f) == IMG_SOCK_IDLE || cop_socket_state(f) == IMG_SOCK_LISTENING ||
+               cop_socket_state(f) == IMG_SOCK_CONNECTING;
+}
+
+/* A descriptor of the file of a unix socket of ours: through it /proc/self/fd leads to the socket, whatever its name is for whom, and
+ * also when it has none any more.  Negative: it has no file. */
+int cop_socket_file(int fd);
+struct sockaddr_un;
+void cop_socket_file_address(int file_fd, struct sockaddr_un *ret);
 /* A new socket of the kind of this one, or -1 with errno. */
 int cop_socket_new(const struct img_file *f);
 /* 0 when it cannot be had. */

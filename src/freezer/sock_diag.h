@@ -11,6 +11,7 @@
 /* States of linux/tcp_states.h, which user space only finds in a header that clashes with linux/tcp.h. */
 enum {
         TCP_ESTABLISHED = 1,
+        TCP_SYN_SENT = 2,
         TCP_FIN_WAIT1 = 4,
         TCP_FIN_WAIT2 = 5,
         TCP_TIME_WAIT = 6,

@@ -23,16 +23,19 @@ enum img_socket_arg {
         IMG_SOCK_MODE,     /* of a unix socket's file; 0: it has been removed */
         IMG_SOCK_CWD,      /* process in whose folder a relative address is */
         IMG_SOCK_OWNER,    /* uid | gid << 32 of the file */
+        IMG_SOCK_ERROR, /* errno that the next call will tell: of a TCP connection that was reset or refused, of a datagram
+                            * socket whose peer is gone; or 0 */
 };
 
 enum img_socket_state {
         IMG_SOCK_IDLE = 1,
         IMG_SOCK_LISTENING,
         IMG_SOCK_CONNECTED,
-        IMG_SOCK_PENDING, /* connected, not yet accepted */
-        IMG_SOCK_CLOSED,  /* its peer was outside, or is gone: reads give what is queued, then the end */
-        IMG_SOCK_WAITING, /* as pending, with packets that it has sent */
-        IMG_SOCK_LEFT,    /* the same, closed by now: no descriptor has it */
+        IMG_SOCK_PENDING,    /* connected, not yet accepted */
+        IMG_SOCK_CLOSED,     /* its peer was outside, or is gone: reads give what is queued, then the end */
+        IMG_SOCK_WAITING,    /* as pending, with packets that it has sent */
+        IMG_SOCK_LEFT,       /* the same, closed by now: no descriptor has it */
+        IMG_SOCK_CONNECTING, /* TCP, to `peer`, a listener of the tree that has not answered */
 };
 
 /* As they are inside the tree; pid 0: of a process that has ended. */
