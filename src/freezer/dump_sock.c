@@ -10,6 +10,7 @@
  */
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <linux/netlink.h>
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <linux/tcp.h>
@@ -31,110 +32,6 @@
 #ifndef SIOCUNIXFILE
 #define SIOCUNIXFILE 0x89e0
 #endif
-
-/* ---- options ---- */
-
-/* `usual` is what a new socket has: an option that still is so is not recorded.  ALWAYS: it depends, on the machine or on what
- * a thaw does before options are set. */
-#define ALWAYS (-2)
-static const struct {
-        int family, level, name, usual;
-} options[] = {
-        {0, SOL_SOCKET, SO_BUF_LOCK, 0}, /* tells whether the next two were set by the program */
-        {0, SOL_SOCKET, SO_SNDBUF, ALWAYS},
-        {0, SOL_SOCKET, SO_RCVBUF, ALWAYS},
-        {0, SOL_SOCKET, SO_REUSEADDR, ALWAYS},
-        {0, SOL_SOCKET, SO_KEEPALIVE, 0},
-        {0, SOL_SOCKET, SO_BROADCAST, 0},
-        {0, SOL_SOCKET, SO_OOBINLINE, 0},
-        {0, SOL_SOCKET, SO_LINGER, 0},
-        {0, SOL_SOCKET, SO_RCVTIMEO, 0},
-        {0, SOL_SOCKET, SO_SNDTIMEO, 0},
-        {0, SOL_SOCKET, SO_RCVLOWAT, 1},
-        {0, SOL_SOCKET, SO_REUSEPORT, 0},
-        {0, SOL_SOCKET, SO_DONTROUTE, 0},
-        {0, SOL_SOCKET, SO_BINDTODEVICE, 0},
-        {0, SOL_SOCKET, SO_MARK, 0},
-        {0, SOL_SOCKET, SO_RXQ_OVFL, 0},
-        {0, SOL_SOCKET, SO_NO_CHECK, 0},
-        {0, SOL_SOCKET, SO_SELECT_ERR_QUEUE, 0},
-        /* Of these four one is on at most; setting another to 0 would set it off. */
-        {0, SOL_SOCKET, SO_TIMESTAMP_OLD, 0},
-        {0, SOL_SOCKET, SO_TIMESTAMPNS_OLD, 0},
-        {0, SOL_SOCKET, SO_TIMESTAMP_NEW, 0},
-        {0, SOL_SOCKET, SO_TIMESTAMPNS_NEW, 0},
-        {AF_UNIX, SOL_SOCKET, SO_PASSCRED, 0},
-        {AF_UNIX, SOL_SOCKET, SO_PASSSEC, 0},
-        {0, SOL_SOCKET, SO_PEEK_OFF, -1},
-        {AF_INET, IPPROTO_IP, IP_TOS, 0},
-        {AF_INET, IPPROTO_IP, IP_TTL, ALWAYS},
-        {AF_INET, IPPROTO_IP, IP_MTU_DISCOVER, ALWAYS},
-        {AF_INET, IPPROTO_IP, IP_PKTINFO, 0},
-        {AF_INET, IPPROTO_IP, IP_RECVERR, 0},
-        {AF_INET, IPPROTO_IP, IP_RECVTTL, 0},
-        {AF_INET, IPPROTO_IP, IP_RECVTOS, 0},
-        {AF_INET, IPPROTO_IP, IP_RECVORIGDSTADDR, 0},
-        {AF_INET, IPPROTO_IP, IP_FREEBIND, 0},
-        {AF_INET, IPPROTO_IP, IP_TRANSPARENT, 0},
-        {AF_INET, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 0},
-        {AF_INET, IPPROTO_IP, IP_MULTICAST_TTL, 1},
-        {AF_INET, IPPROTO_IP, IP_MULTICAST_LOOP, 1},
-        {AF_INET, IPPROTO_TCP, TCP_NODELAY, 0},
-        {AF_INET, IPPROTO_TCP, TCP_KEEPIDLE, ALWAYS},
-        {AF_INET, IPPROTO_TCP, TCP_KEEPINTVL, ALWAYS},
-        {AF_INET, IPPROTO_TCP, TCP_KEEPCNT, ALWAYS},
-        {AF_INET, IPPROTO_TCP, TCP_CORK, 0},
-        {AF_INET, IPPROTO_TCP, TCP_USER_TIMEOUT, 0},
-        {AF_INET, IPPROTO_TCP, TCP_DEFER_ACCEPT, 0},
-        {AF_INET, IPPROTO_TCP, TCP_CONGESTION, ALWAYS},
-        {AF_INET, IPPROTO_TCP, TCP_NOTSENT_LOWAT, 0},
-        {AF_INET6, IPPROTO_IPV6, IPV6_V6ONLY, ALWAYS},
-        {AF_INET6, IPPROTO_IPV6, IPV6_UNICAST_HOPS, ALWAYS},
-        {AF_INET6, IPPROTO_IPV6, IPV6_MULTICAST_HOPS, 1},
-        {AF_INET6, IPPROTO_IPV6, IPV6_MULTICAST_LOOP, 1},
-        {AF_INET6, IPPROTO_IPV6, IPV6_MTU_DISCOVER, ALWAYS},
-        {AF_INET6, IPPROTO_IPV6, IPV6_RECVPKTINFO, 0},
-        {AF_INET6, IPPROTO_IPV6, IPV6_RECVERR, 0},
-        {AF_INET6, IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 0},
-        {AF_INET6, IPPROTO_IPV6, IPV6_RECVTCLASS, 0},
-        {AF_INET6, IPPROTO_IPV6, IPV6_TCLASS, 0},
-        {0, SOL_SOCKET, SO_PRIORITY, 0}, /* after IP_TOS, which sets it */
-};
-
-static bool is_usual(const struct img_sockopt *o, int usual)
-{
-        static const uint8_t zeros[sizeof(o->value)];
-        int value;
-
-        if (usual == ALWAYS || (o->length != sizeof(value) && usual != 0))
-                return false;
-        if (usual == 0)
-                return memcmp(o->value, zeros, o->length) == 0;
-        memcpy(&value, o->value, sizeof(value));
-        return value == usual;
-}
-
-static struct img_ref dump_options(struct cop_dump *d, int fd, int family, int type)
-{
-        struct img_sockopt list[ELEMENTSOF(options)];
-        size_t n = 0;
-
-        for (size_t i = 0; i < ELEMENTSOF(options); i++) {
-                struct img_sockopt o = {.level = options[i].level, .name = options[i].name};
-                socklen_t length = sizeof(o.value);
-                if (options[i].family && options[i].family != family &&
-                    !(options[i].family == AF_INET && family == AF_INET6))
-                        continue;
-                if (options[i].level == IPPROTO_TCP && type != SOCK_STREAM)
-                        continue;
-                if (getsockopt(fd, o.level, o.name, o.value, &length) < 0)
-                        continue;
-                o.length = length;
-                if (!is_usual(&o, options[i].usual))
-                        list[n++] = o;
-        }
-        return cop_image_put(d->writer, list, n * sizeof(list[0]));
-}
 
 /* ---- queues ---- */
 
@@ -312,6 +209,18 @@ static int get_int(int fd, int name)
         return getsockopt(fd, SOL_SOCKET, name, &value, &length) < 0 ? -errno : value;
 }
 
+/* Answers come from the kernel, and nobody else can send them.  What is told to a group may get lost. */
+static int check_answers(struct cop_dump *d, const struct cop_dump_file *known, int fd, struct cop_error *err)
+{
+        struct sockaddr_nl from = {0};
+        socklen_t length = sizeof(from);
+        char byte;
+
+        if (recvfrom(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT, (struct sockaddr *)&from, &length) < 0 || from.nl_groups)
+                return 0;
+        return cop_not_freezable(d, known->proc, err, "has not read what a netlink socket answered (fd %d)", known->fd);
+}
+
 int cop_dump_socket(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct cop_error *err)
 {
         struct sockaddr_storage address;
@@ -327,7 +236,9 @@ int cop_dump_socket(struct cop_dump *d, struct cop_dump_file *known, struct img_
         f->arg[IMG_SOCK_PEER] = f->arg[IMG_SOCK_LISTENER] = IMG_NONE;
         if (getsockname(fd, (struct sockaddr *)&address, &length) == 0)
                 f->path = cop_image_put(d->writer, &address, length);
-        f->data = dump_options(d, fd, family, (int)f->arg[IMG_SOCK_TYPE]);
+        int r = cop_dump_sock_options(d, known, f, fd, err);
+        if (r < 0)
+                return r;
         switch (family) {
         case AF_UNIX:
                 return dump_unix(d, known, f, fd, err);
@@ -337,7 +248,7 @@ int cop_dump_socket(struct cop_dump *d, struct cop_dump_file *known, struct img_
         case AF_NETLINK:
                 f->kind = IMG_FILE_NETLINK;
                 f->arg[IMG_SOCK_STATE] = IMG_SOCK_IDLE;
-                return 0;
+                return check_answers(d, known, fd, err);
         default:
                 return cop_not_freezable(d, known->proc, err, "holds a socket of family %d (fd %d)", family, known->fd);
         }

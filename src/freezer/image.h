@@ -257,8 +257,10 @@ struct img_file {
         uint64_t arg[IMG_FILE_ARGS];
         struct img_ref path;
         struct img_ref data;
-        struct img_ref peer;  /* sockets: see sockets.h */
-        struct img_ref place; /* unix sockets: the path of its file, when its address does not lead there */
+        struct img_ref peer;   /* sockets: see sockets.h */
+        struct img_ref filter; /* sockets: struct sock_filter[] */
+        struct img_ref groups; /* netlink: uint32_t[], a bit for each group; others: struct img_membership[] */
+        struct img_ref place;  /* unix sockets: the path of its file, when its address does not lead there */
         uint32_t first_extent, extents;
         uint32_t first_watch, watches;
         uint32_t first_packet, packets;

@@ -54,34 +54,6 @@ int cop_socket_new(const struct img_file *f)
                       (int)f->arg[IMG_SOCK_PROTOCOL]);
 }
 
-int cop_socket_option(int fd, int name)
-{
-        int value = 0;
-        socklen_t length = sizeof(value);
-
-        return getsockopt(fd, SOL_SOCKET, name, &value, &length) < 0 ? 0 : value;
-}
-
-void cop_socket_set_buffer(int fd, int name, int size)
-{
-        int value = size / 2; /* the kernel doubles what it is told */
-
-        if (setsockopt(fd, SOL_SOCKET, name == SO_SNDBUF ? SO_SNDBUFFORCE : SO_RCVBUFFORCE, &value, sizeof(value)) < 0)
-                (void)setsockopt(fd, SOL_SOCKET, name, &value,
-                                 sizeof(value)); /* an owner without rights: up to the limit */
-}
-
-static void set_option(int fd, const struct img_sockopt *o)
-{
-        (void)setsockopt(fd, o->level, o->name, o->value, MIN_OF(o->length, (uint32_t)sizeof(o->value)));
-}
-
-/* Holds back what is sent until it is set off. */
-static bool is_cork(const struct img_sockopt *o)
-{
-        return o->level == IPPROTO_TCP && o->name == TCP_CORK;
-}
-
 /* ---- names ---- */
 
 int cop_socket_file(int fd)
@@ -196,12 +168,7 @@ static int bind_inet(struct cop_restore *r, const struct img_file *f, int fd)
         if (!cop_socket_named(f) || port_of(cop_socket_address(r, &f->path)) == 0)
                 return 0;
         setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-        const struct img_sockopt *o = cop_image_at(r->image, &f->data);
-        for (size_t i = 0; i < f->data.length / sizeof(*o); i++) /* these must come before bind */
-                if ((o[i].level == SOL_SOCKET && (o[i].name == SO_REUSEPORT || o[i].name == SO_BINDTODEVICE)) ||
-                    (o[i].level == IPPROTO_IP && (o[i].name == IP_FREEBIND || o[i].name == IP_TRANSPARENT)) ||
-                    (o[i].level == IPPROTO_IPV6 && o[i].name == IPV6_V6ONLY))
-                        set_option(fd, &o[i]);
+        cop_socket_set_before_bind(r, f, fd);
         return bind(fd, cop_socket_address(r, &f->path), f->path.length) < 0 ? -errno : 0;
 }
 
@@ -553,37 +520,12 @@ static int fill_listener(struct cop_restore *r, uint32_t listener, struct cop_er
 
 /* ---- queues and the rest ---- */
 
-static void set_options(struct cop_restore *r, const struct img_file *f, int fd)
-{
-        const struct img_sockopt *o = cop_image_at(r->image, &f->data);
-        int locked = 0;
-
-        for (size_t i = 0; i < f->data.length / sizeof(*o); i++) {
-                int value = 0;
-                memcpy(&value, o[i].value, sizeof(value));
-                if (o[i].level == SOL_SOCKET && o[i].name == SO_BUF_LOCK)
-                        locked = value;
-                else if (o[i].level == SOL_SOCKET && (o[i].name == SO_SNDBUF || o[i].name == SO_RCVBUF)) {
-                        int bit = o[i].name == SO_SNDBUF ? SOCK_SNDBUF_LOCK : SOCK_RCVBUF_LOCK;
-                        int now = cop_socket_option(fd, o[i].name);
-                        /* Setting it would end TCP's own tuning. */
-                        if (now != value &&
-                            (f->arg[IMG_SOCK_TYPE] != SOCK_STREAM || f->kind == IMG_FILE_UNIX || locked & bit))
-                                cop_socket_set_buffer(fd, o[i].name, value);
-                } else if (!is_cork(&o[i]))
-                        set_option(fd, &o[i]);
-        }
-}
-
 static void finish_socket(struct cop_restore *r, uint32_t index)
 {
         const struct img_file *f = RESTORE_FILE(r, index);
         int fd = r->objects[index];
 
-        const struct img_sockopt *o = cop_image_at(r->image, &f->data);
-        for (size_t i = 0; i < f->data.length / sizeof(*o); i++)
-                if (is_cork(&o[i]))
-                        set_option(fd, &o[i]);
+        cop_socket_set_last(r, f, fd);
         if (f->kind == IMG_FILE_INET && f->arg[IMG_SOCK_SHUTDOWN] == 3)
                 await_queue(r, f, fd);
         if (f->arg[IMG_SOCK_SHUTDOWN] & 2)
@@ -648,7 +590,7 @@ static int pass(struct cop_restore *r, int which, uint32_t i, struct cop_error *
                 return single || pending || r->objects[i] >= 0 ? 0 : restore_connection(r, i, err);
         case PASS_OPTIONS:
                 if (!pending)
-                        set_options(r, f, r->objects[i]);
+                        cop_socket_set_options(r, f, r->objects[i]);
                 return 0;
         case PASS_STRANGERS:
                 return cop_socket_queue_first(r, i) ? cop_socket_restore_queue(r, i, err) : 0;
@@ -658,7 +600,7 @@ static int pass(struct cop_restore *r, int which, uint32_t i, struct cop_error *
                 return cop_socket_state(f) == IMG_SOCK_LISTENING ? fill_listener(r, i, err) : 0;
         case PASS_LATE_OPTIONS:
                 if (pending)
-                        set_options(r, f, r->objects[i]);
+                        cop_socket_set_options(r, f, r->objects[i]);
                 return 0;
         case PASS_QUEUES:
                 return cop_socket_queue_first(r, i) ? 0 : cop_socket_restore_queue(r, i, err);

@@ -38,6 +38,10 @@ void cop_socket_file_address(int file_fd, struct sockaddr_un *ret);
 int cop_socket_new(const struct img_file *f);
 /* 0 when it cannot be had. */
 int cop_socket_option(int fd, int name);
+/* restore_sockopt.c: what must be set before bind; most of it, and groups; what must come when queues are full, and the filter. */
+void cop_socket_set_before_bind(struct cop_restore *r, const struct img_file *f, int fd);
+void cop_socket_set_options(struct cop_restore *r, const struct img_file *f, int fd);
+void cop_socket_set_last(struct cop_restore *r, const struct img_file *f, int fd);
 /* An error of errno about this socket. */
 int cop_socket_complain(struct cop_error *err, const struct img_file *f, const char *what);
 

@@ -52,6 +52,13 @@ static inline bool cop_socket_waits(uint64_t state)
 /* restore_sock.c: sets the size of a buffer (SO_SNDBUF or SO_RCVBUF) as getsockopt gives it. */
 void cop_socket_set_buffer(int fd, int name, int size);
 
+/* In a multicast group; an address of IPv4 is in the first bytes. */
+struct img_membership {
+        char interface[16];
+        uint16_t family;
+        uint8_t address[16];
+};
+
 struct img_sockopt {
         int32_t level, name;
         uint32_t length;

@@ -18,7 +18,8 @@ int main(void)
         struct sockaddr_in a = LOOPBACK, b = LOOPBACK;
         int l = tcp_listen(&a, 0), other = tcp_listen(&b, 0), c = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), st;
 
-        CHECK(tcp_connect(&a) >= 0 && tcp_connect(&b) >= 0 && connect(c, (struct sockaddr *)&a, sizeof(a)) == -1 && errno == EINPROGRESS);
+        CHECK(tcp_connect(&a) >= 0 && tcp_connect(&b) >= 0 && connect(c, (struct sockaddr *)&a, sizeof(a)) == -1 &&
+              errno == EINPROGRESS);
         usleep(20000);
         if (state_of(c) != TCP_SYN_SENT)
                 victim_skip("the queue has more room here");

@@ -65,7 +65,8 @@ int main(void)
         pass(client(SOCK_DGRAM, "new"), moved, "by its new name");
         pass(client(SOCK_DGRAM, "d"), d2, "by its name");
         pass(to_lost, lost, "without a folder");
-        CHECK(access("old", F_OK) == -1 && stat("plain", &st) == 0 && S_ISREG(st.st_mode) && access("gone", F_OK) == -1);
+        CHECK(access("old", F_OK) == -1 && stat("plain", &st) == 0 && S_ISREG(st.st_mode) &&
+              access("gone", F_OK) == -1);
         CHECK(getsockname(plain, (struct sockaddr *)&a, &n) == 0 && strcmp(a.sun_path, "plain") == 0);
         CHECK(send(to_gone, "x", 1, 0) == -1 && errno == ECONNREFUSED);
         CHECK(send(to_gone, "x", 1, 0) == -1 && errno == ENOTCONN);
