@@ -735,12 +735,12 @@ static bool is_socket(const struct cop_dump *d, uint32_t file, const struct cop_
 }
 
 /* Usually the number still names the registered file; a duplicate may be all that is left.  The epoll may be in flight. */
-static uint32_t find_registered(struct cop_dump *d, const struct cop_dump_file *known, int number,
+static uint32_t find_registered(struct cop_dump *d, const struct cop_dump_file *known, int number, uint32_t nth,
                                 const struct cop_dump_target *target)
 {
         const struct img_proc *ip = cop_image_record(d->writer, IMG_PROCS, known->proc);
         const struct img_fd *fd = find_fd(d, ip, number);
-        struct kcmp_epoll_slot slot = {.efd = (uint32_t)known->fd, .tfd = (uint32_t)number};
+        struct kcmp_epoll_slot slot = {.efd = (uint32_t)known->fd, .tfd = (uint32_t)number, .toff = nth};
         pid_t pid = d->tree.procs[known->proc].living;
 
         /* A socket has one description, so its inode tells.  The kernel looks at all registrations to answer one kcmp. */
@@ -757,13 +757,24 @@ static uint32_t find_registered(struct cop_dump *d, const struct cop_dump_file *
         return IMG_NONE;
 }
 
+/* How many registrations come before this one under the same number, as the kernel lists them. */
+static uint32_t count_before(struct cop_dump *d, const struct img_file *f, uint32_t k)
+{
+        const struct img_watch *w = cop_image_record(d->writer, IMG_WATCHES, f->first_watch);
+        uint32_t n = 0;
+
+        for (uint32_t i = 0; i < k; i++)
+                n += w[i].fd == w[k].fd;
+        return n;
+}
+
 static int resolve_epoll(struct cop_dump *d, struct cop_dump_file *known, struct cop_error *err)
 {
         const struct img_file *f = cop_image_record(d->writer, IMG_FILES, known->index);
 
         for (uint32_t k = 0; k < f->watches; k++) {
                 struct img_watch *w = cop_image_record(d->writer, IMG_WATCHES, f->first_watch + k);
-                w->file = find_registered(d, known, w->fd, &d->targets[f->first_watch + k]);
+                w->file = find_registered(d, known, w->fd, count_before(d, f, k), &d->targets[f->first_watch + k]);
                 if (w->file == IMG_NONE)
                         return cop_not_freezable(
                                 d, known->proc, err,

@@ -621,6 +621,42 @@ static int open_late(struct cop_restore *r, uint32_t index, struct cop_error *er
         return fd;
 }
 
+/* Whether a descriptor of this process stands for that file.  They are in ascending order. */
+static bool names_file(const struct cop_restore *r, int number, uint32_t file)
+{
+        const struct img_proc *p = RESTORE_PROC(r, r->self);
+        uint32_t low = p->first_fd, high = p->first_fd + p->fds;
+
+        while (low < high) {
+                uint32_t middle = low + (high - low) / 2;
+                const struct img_fd *fd = IMG_RECORD(r->image, IMG_FDS, img_fd, middle);
+                if (fd->fd == number)
+                        return fd->file == file;
+                if (fd->fd < number)
+                        low = middle + 1;
+                else
+                        high = middle;
+        }
+        return false;
+}
+
+/* Only a duplicate is left of what was registered, and its number is free or another's by now: it is lent to the duplicate. */
+static int register_lent(const struct cop_restore *r, int epoll, const struct img_watch *w, struct epoll_event *event)
+{
+        int flags = fcntl(w->fd, F_GETFD), own = flags < 0 ? -1 : fcntl(w->fd, F_DUPFD_CLOEXEC, r->base_fd);
+
+        if ((flags >= 0 && own < 0) || dup2(r->objects[w->file], w->fd) < 0)
+                return -1;
+        int ret = epoll_ctl(epoll, EPOLL_CTL_ADD, w->fd, event), saved = errno;
+        if (own < 0)
+                close(w->fd);
+        else if (dup3(own, w->fd, flags & FD_CLOEXEC ? O_CLOEXEC : 0) < 0)
+                return -1;
+        cop_close(own);
+        errno = saved;
+        return ret;
+}
+
 static int register_watches(struct cop_restore *r, uint32_t index, struct cop_error *err)
 {
         const struct img_file *f = RESTORE_FILE(r, index);
@@ -629,19 +665,12 @@ static int register_watches(struct cop_restore *r, uint32_t index, struct cop_er
                 /* In the kernel's order, which is that of the red-black tree, not of the calls: any will do. */
                 const struct img_watch *w = IMG_RECORD(r->image, IMG_WATCHES, img_watch, f->first_watch + k);
                 struct epoll_event event = {.events = w->events, .data.u64 = w->data};
-                bool borrowed = false;
                 if (w->process != r->self || w->file == IMG_NONE)
                         continue;
-                int target = w->fd;
-                if (fcntl(target, F_GETFD) < 0) { /* only a duplicate is left: lend it the number */
-                        borrowed = true;
-                        if (dup2(r->objects[w->file], target) < 0)
-                                return cop_error_errno(err, errno, "registering descriptor %d with an epoll", target);
-                }
-                if (epoll_ctl(r->objects[index], EPOLL_CTL_ADD, target, &event) < 0)
-                        return cop_error_errno(err, errno, "registering descriptor %d with an epoll", target);
-                if (borrowed)
-                        close(target);
+                int ret = names_file(r, w->fd, w->file) ? epoll_ctl(r->objects[index], EPOLL_CTL_ADD, w->fd, &event)
+                                                        : register_lent(r, r->objects[index], w, &event);
+                if (ret < 0)
+                        return cop_error_errno(err, errno, "registering descriptor %d with an epoll", w->fd);
         }
         return 0;
 }
