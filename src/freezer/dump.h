@@ -101,9 +101,15 @@ int cop_collect_memory(struct cop_dump *d, struct cop_error *err);
 int cop_dump_memory(struct cop_dump *d, struct cop_error *err);
 int cop_dump_object_pages(struct cop_dump *d, int fd, uint64_t size, uint32_t *ret_first, uint32_t *ret_count,
                           struct cop_error *err);
-/* dump_fd.c: descriptors of all processes, and what belongs to those in flight from description `first` on; mapped files through cop_dump_mapped_file (its index in IMG_FILES). */
+/* dump_fd.c: descriptors of all processes, and what belongs to those in flight from description `first` on. */
 int cop_dump_descriptors(struct cop_dump *d, struct cop_error *err);
 int cop_dump_descriptors_again(struct cop_dump *d, size_t first, struct cop_error *err);
+/* The caller's name for an external file (freezer.h), or NULL. */
+const char *cop_dump_external_name(const struct cop_dump *d, const struct stat *st);
+/* Takes what the kernel appends to the path of a removed file; false: it was not there. */
+bool cop_dump_cut_deleted(char *link);
+#define COP_DUMP_LINK 4352 /* room for such a path */
+/* dump_map.c: a mapped file; its index in IMG_FILES. */
 int cop_dump_mapped_file(struct cop_dump *d, uint32_t proc, const struct cop_vma *v, struct cop_error *err);
 /* A duplicate in the engine, made at the first call and kept until the end. */
 int cop_dump_duplicate(struct cop_dump *d, struct cop_dump_file *known, struct cop_error *err);

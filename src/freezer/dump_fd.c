@@ -12,14 +12,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/timerfd.h>
-#include <termios.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -32,10 +30,8 @@
 #endif
 #define MQUEUE_MAGIC 0x19800202 /* the file system of POSIX message queues */
 
-#define LINK_MAX_BYTES 4352
-
 struct fd_info {
-        char link[LINK_MAX_BYTES];
+        char link[COP_DUMP_LINK];
         struct stat st;
         char *text; /* owned: fdinfo */
         uint32_t flags;
@@ -74,7 +70,7 @@ int cop_dump_duplicate(struct cop_dump *d, struct cop_dump_file *known, struct c
         return known->own_fd;
 }
 
-static const char *external_name(const struct cop_dump *d, const struct stat *st)
+const char *cop_dump_external_name(const struct cop_dump *d, const struct stat *st)
 {
         for (size_t i = 0; i < d->request->external_count; i++)
                 if (d->request->externals[i].dev == st->st_dev && d->request->externals[i].ino == st->st_ino)
@@ -256,7 +252,7 @@ static int dump_inotify(struct cop_dump *d, struct cop_dump_file *known, struct 
         f->first_watch = cop_image_count(d->writer, IMG_WATCHES);
         for (const char *line = strstr(text, "inotify wd:"); line; line = strstr(line + 4, "inotify wd:")) {
                 struct img_watch watch = {.file = IMG_NONE};
-                char path[LINK_MAX_BYTES];
+                char path[COP_DUMP_LINK];
                 if (sscanf(line, "inotify wd:%x ino:%*x sdev:%*x mask:%x", (unsigned *)&watch.fd, &watch.events) != 2)
                         continue;
                 if (cop_dump_watch_name(d, known, line, path, sizeof(path)) < 0)
@@ -304,7 +300,7 @@ static int dump_anonymous(struct cop_dump *d, struct cop_dump_file *known, struc
 
 /* ---- files by path ---- */
 
-static bool cut_deleted(char *link)
+bool cop_dump_cut_deleted(char *link)
 {
         size_t n = strlen(link);
         bool deleted = n > 10 && strcmp(link + n - 10, " (deleted)") == 0;
@@ -319,7 +315,7 @@ static int dump_memfd(struct cop_dump *d, struct cop_dump_file *known, struct im
 {
         bool first;
 
-        cut_deleted(fi->link);
+        cop_dump_cut_deleted(fi->link);
         f->kind = IMG_FILE_MEMFD;
         f->path = cop_image_puts(d->writer, fi->link + strlen("/memfd:"));
         f->link = cop_dump_link(d, known->dev, known->ino, &first);
@@ -351,7 +347,7 @@ static int dump_regular(struct cop_dump *d, struct cop_dump_file *known, struct 
         f->arg[2] = fi->st.st_nlink;
         f->arg[3] = cop_dump_uid(d, fi->st.st_uid);
         f->arg[4] = cop_dump_gid(d, fi->st.st_gid);
-        bool gone = cut_deleted(fi->link);
+        bool gone = cop_dump_cut_deleted(fi->link);
         if (gone && f->arg[2] > 0 && cop_dump_other_name(d, &fi->st, fi->link, sizeof(fi->link)) < 0)
                 return cop_not_freezable(d, known->proc, err,
                                          "holds %.100s (fd %d), whose name was removed while another one is not found",
@@ -392,7 +388,7 @@ static int dump_folder(struct cop_dump *d, struct cop_dump_file *known, struct i
                 if (!S_ISDIR(fi->st.st_mode))
                         return cop_not_freezable(d, known->proc, err, "holds the removed %.100s (fd %d)", fi->link,
                                                  known->fd);
-                cut_deleted(fi->link);
+                cop_dump_cut_deleted(fi->link);
                 f->link = cop_dump_link(d, known->dev, known->ino, &first);
         }
         f->path = cop_image_puts(d->writer, fi->link);
@@ -524,7 +520,7 @@ static int dump_by_kind(struct cop_dump *d, struct cop_dump_file *known, struct 
                 return cop_not_freezable(d, known->proc, err, "holds the message queue %.100s (fd %d)", fi->link,
                                          known->fd);
         if (fs.f_type == PROC_SUPER_MAGIC) {
-                cut_deleted(fi->link);
+                cop_dump_cut_deleted(fi->link);
                 return cop_dump_proc_file(d, known, f, fi->link, &fi->st, err);
         }
         if (S_ISREG(fi->st.st_mode))
@@ -615,7 +611,7 @@ static int dump_new_file(struct cop_dump *d, pid_t pid, uint32_t proc, int fd, s
                                       .fd = fd,
                                       .own_fd = -EBADF,
                                       .flags = f.flags};
-        const char *name = external_name(d, &fi->st);
+        const char *name = cop_dump_external_name(d, &fi->st);
         int r = 0;
 
         if (name) {
@@ -847,172 +843,4 @@ int cop_dump_descriptors_again(struct cop_dump *d, size_t first, struct cop_erro
         int r = resolve(d, first, err);
 
         return r < 0 ? r : cop_dump_sockets_again(d, file, err);
-}
-
-/* ---- mapped files ---- */
-
-static int open_mapped(const struct cop_dump *d, uint32_t proc, const struct cop_vma *v)
-{
-        char path[64];
-
-        snprintf(path, sizeof(path), "map_files/%llx-%llx", (unsigned long long)v->start, (unsigned long long)v->end);
-        return openat(d->tree.procs[proc].dir_fd, path, O_RDONLY | O_CLOEXEC);
-}
-
-/* The same for who may not open it, and so cannot be told whether it has another name: it is looked for where that matters. */
-static int dump_unopened(struct cop_dump *d, uint32_t proc, struct cop_dump_file *known, struct img_file *f, char *path,
-                         struct cop_error *err)
-{
-        const struct stat st = {.st_dev = known->dev, .st_ino = known->ino};
-        bool first;
-
-        if (f->kind == IMG_FILE_REGULAR && f->flags == O_RDWR &&
-            cop_dump_other_name(d, &st, path, LINK_MAX_BYTES) == 0) {
-                f->path = cop_image_puts(d->writer, path);
-                f->arg[2] = 1;
-                return 0;
-        }
-        f->link = cop_dump_link(d, known->dev, known->ino, &first);
-        return first ? cop_dump_object_mapped(d, proc, f, path, err) : 0;
-}
-
-static int dump_mapped_object(struct cop_dump *d, uint32_t proc, const struct cop_vma *v, struct cop_dump_file *known,
-                              struct img_file *f, char *path, struct cop_error *err)
-{
-        bool first;
-        struct stat st;
-
-        _cleanup_close_ int fd = open_mapped(d, proc, v);
-        if (fd < 0 && d->guest)
-                return dump_unopened(d, proc, known, f, path, err);
-        if (fd < 0 || fstat(fd, &st) < 0)
-                return cop_not_freezable(d, proc, err, "maps %.100s, which only root can read (%s)", path,
-                                         strerror(errno));
-        if (f->kind == IMG_FILE_REGULAR && st.st_nlink > 0 &&
-            f->flags == O_RDWR) { /* what is written must not be lost */
-                if (cop_dump_other_name(d, &st, path, LINK_MAX_BYTES) < 0)
-                        return cop_not_freezable(d, proc, err,
-                                                 "maps %.100s, whose name was removed while another one is not found",
-                                                 path);
-                f->path = cop_image_puts(d->writer, path);
-                f->arg[2] = st.st_nlink;
-                return 0;
-        }
-        f->link = cop_dump_link(d, known->dev, known->ino, &first);
-        f->arg[0] = (uint64_t)st.st_size;
-        f->arg[1] = st.st_mode;
-        f->arg[2] = 0;
-        f->arg[3] = cop_dump_uid(d, st.st_uid);
-        f->arg[4] = cop_dump_gid(d, st.st_gid);
-        if (f->kind == IMG_FILE_MEMFD) {
-                f->arg[1] = (uint64_t)fcntl(fd, F_GET_SEALS);
-                f->arg[2] = st.st_mode;
-        }
-        return first ? cop_dump_object_pages(d, fd, (uint64_t)st.st_size, &f->first_extent, &f->extents, err) : 0;
-}
-
-/* The name of an external file that is mapped, or NULL.  Overlayfs tells other numbers in maps than stat does.  A mapped file whose
- * path is "/" is one that is mounted itself, out of the tree's sight: it is asked, and must be an external one. */
-static int mapped_external(struct cop_dump *d, uint32_t proc, const struct cop_vma *v, const char *path,
-                           const char **ret, struct cop_error *err)
-{
-        struct stat st = {.st_dev = v->dev, .st_ino = v->ino};
-
-        *ret = external_name(d, &st);
-        if (*ret || strcmp(path, "/") != 0)
-                return 0;
-        _cleanup_close_ int fd = open_mapped(d, proc, v);
-        if (fd >= 0 && fstat(fd, &st) == 0)
-                *ret = external_name(d, &st);
-        return *ret ? 0 : cop_not_freezable(d, proc, err, "maps a file that has no name in the sandbox");
-}
-
-/* Of an image that is not an ancestor (those are known by their numbers): by its path it would not be there at the thaw. */
-static bool is_page_file(const char *path)
-{
-        const char *name = strrchr(path, '/');
-
-        return name && strncmp(name, "/pages-", 7) == 0 && strspn(name + 7, "0123456789abcdef") == 32 &&
-               strcmp(name + 39, ".img") == 0;
-}
-
-/* F_SEAL_FUTURE_WRITE: what is mapped for writing can be so, but not be mapped so again. */
-static bool is_write_sealed(struct cop_dump *d, const struct img_file *f)
-{
-        for (uint32_t i = 0; i < cop_image_count(d->writer, IMG_FILES); i++) {
-                const struct img_file *g = cop_image_record(d->writer, IMG_FILES, i);
-                if (g->kind == IMG_FILE_MEMFD && g->link == f->link && g->arg[1] & F_SEAL_FUTURE_WRITE)
-                        return true;
-        }
-        return f->arg[1] & F_SEAL_FUTURE_WRITE;
-}
-
-int cop_dump_mapped_file(struct cop_dump *d, uint32_t proc, const struct cop_vma *v, struct cop_error *err)
-{
-        /* Of one file all shared writable mappings can use one description, and all others another. */
-        uint32_t flags = v->flags & IMG_VMA_SHARED && v->flags & IMG_VMA_MAYWRITE ? O_RDWR : O_RDONLY;
-        char path[LINK_MAX_BYTES];
-        struct img_file f = {.flags = flags, .dev = v->dev, .ino = v->ino};
-        struct cop_dump_file known = {.dev = v->dev,
-                                      .ino = v->ino,
-                                      .proc = proc,
-                                      .fd = -1,
-                                      .own_fd = -EBADF,
-                                      .flags = flags,
-                                      .mapping = true};
-        const char *external;
-
-        const struct cop_dump_file *same = cop_dump_known_mapping(d, v->dev, v->ino, flags == O_RDWR);
-        if (same)
-                return (int)same->index;
-        snprintf(path, sizeof(path), "%s", d->vmas[proc].text + v->path);
-        bool deleted = cut_deleted(path);
-        int r = mapped_external(d, proc, v, path, &external, err);
-        if (r < 0)
-                return r;
-        if (external) { /* a program that has no path in the tree's root: its first process's own */
-                f.kind = IMG_FILE_EXTERNAL;
-                f.path = cop_image_puts(d->writer, external);
-        } else if (strncmp(path, "/memfd:", 7) == 0) {
-                f.kind = IMG_FILE_MEMFD;
-                f.path = cop_image_puts(d->writer, path + 7);
-                r = dump_mapped_object(d, proc, v, &known, &f, path, err);
-                if (r == 0 && flags == O_RDWR && is_write_sealed(d, &f))
-                        r = cop_not_freezable(d, proc, err,
-                                              "writes to %.100s, which is sealed for who maps it from now on", path);
-        } else if (strncmp(path, "/SYSV", 5) == 0 && deleted)
-                return cop_dump_sysv_area(d, proc, v, err);
-        else if (strncmp(path, "/dev/zero", 9) == 0 || strncmp(path, "[anon_shmem:", 12) == 0) {
-                f.kind = IMG_FILE_SHMEM;
-                f.path = cop_image_puts(d->writer, "shared-anonymous");
-                r = dump_mapped_object(d, proc, v, &known, &f, path, err);
-        } else if (is_page_file(path)) {
-                return cop_not_freezable(d, proc, err, "maps pages of the memory image in %.200s, which is no parent",
-                                         path);
-        } else {
-                f.kind = IMG_FILE_REGULAR;
-                f.path = cop_image_puts(d->writer, path);
-                if (deleted)
-                        r = dump_mapped_object(d, proc, v, &known, &f, path, err);
-                else
-                        f.arg[2] = 1;
-        }
-        if (r < 0)
-                return r;
-        known.index = cop_image_add(d->writer, IMG_FILES, &f);
-        return cop_dump_remember(d, known) ? (int)known.index : cop_error_errno(err, ENOMEM, "collecting mapped files");
-}
-
-int cop_dump_executable(struct cop_dump *d, uint32_t proc, const char *link, const struct stat *st,
-                        struct cop_error *err)
-{
-        struct img_file f = {.kind = IMG_FILE_REGULAR, .flags = O_RDONLY, .arg = {0, 0, 1}};
-        const char *external = external_name(d, st);
-
-        if (external)
-                f.kind = IMG_FILE_EXTERNAL;
-        else if (strcmp(link, "/") == 0)
-                return cop_not_freezable(d, proc, err, "runs a program that has no name in the sandbox");
-        f.path = cop_image_puts(d->writer, external ? external : link);
-        return (int)cop_image_add(d->writer, IMG_FILES, &f);
 }
