@@ -33,6 +33,7 @@
 #define RUN_LONG COP_RUN_LONG
 #define GAP_MAX 64 /* extents */
 #define ADDRESS_END 0x7ffffffff000ULL
+#define FLAGS_OF_MAPS (IMG_VMA_READ | IMG_VMA_WRITE | IMG_VMA_EXEC | IMG_VMA_SHARED)
 
 /* ---- areas into records ---- */
 
@@ -324,6 +325,14 @@ static int keep(struct area_state *s, uint64_t start, uint64_t end, bool patch)
         return r == 0 && start < end ? keep_from_parent(s, start, end, patch) : r;
 }
 
+/* Equal in what maps tells: mostly the kernel would have made one area of both, if they were so in the rest, too. */
+static bool is_seam(const struct cop_vmas *vs, const struct cop_vma *a, const struct cop_vma *b)
+{
+        return a->end == b->start && (a->flags & FLAGS_OF_MAPS) == (b->flags & FLAGS_OF_MAPS) && a->dev == b->dev &&
+               a->ino == b->ino && (a->ino == 0 || a->offset + (a->end - a->start) == b->offset) &&
+               strcmp(vs->text + a->path, vs->text + b->path) == 0;
+}
+
 static bool joins(const struct area_state *s, const struct img_vma *next)
 {
         const struct img_vma *v = &s->vma;
@@ -370,9 +379,10 @@ static int dump_area(struct area_state *s, const struct cop_vma *v, const struct
                         return r;
                 next.file = (uint32_t)r;
         }
-        if (joins(s, &next))
+        if (joins(s, &next)) {
                 s->vma.end = next.end;
-        else {
+                s->vma.seams += is_seam(&d->vmas[s->proc], v - 1, v);
+        } else {
                 finish_area(s);
                 s->vma = next;
         }
@@ -537,7 +547,6 @@ static int dump_process(struct cop_dump *d, uint32_t proc, struct cop_error *err
         return r;
 }
 
-#define FLAGS_OF_MAPS (IMG_VMA_READ | IMG_VMA_WRITE | IMG_VMA_EXEC | IMG_VMA_SHARED)
 /* With these memory is more than it looks: what lies in the place of such an area now is not taken for a part of it. */
 #define FLAGS_OF_FEW (IMG_VMA_WIPEONFORK | IMG_VMA_DROPPABLE | IMG_VMA_DONTFORK | IMG_VMA_SEALED)
 
@@ -549,23 +558,15 @@ static bool may_inherit(const struct img_vma *old, const struct cop_vma *v)
                (old->flags & FLAGS_OF_MAPS) == (v->flags & FLAGS_OF_MAPS) && (equal || !(old->flags & FLAGS_OF_FEW));
 }
 
-/* The kernel would have made one area of both, if they were equal in what maps does not tell, too. */
-static bool differ_by_hints(const struct cop_vmas *vs, const struct cop_vma *a, const struct cop_vma *b)
-{
-        return a->end == b->start && (a->flags & FLAGS_OF_MAPS) == (b->flags & FLAGS_OF_MAPS) && a->dev == b->dev &&
-               a->ino == b->ino && (a->ino == 0 || a->offset + (a->end - a->start) == b->offset) &&
-               strcmp(vs->text + a->path, vs->text + b->path) == 0;
-}
-
 /* Attributes that only smaps tells (walking all page tables for it) are taken from the parent's areas where an area lies
- * within one of equal protection; false when one does not, or when two lie there that were one.  A heap or stack that grew is
+ * within one of equal protection; false when one does not, or when more lie there than did.  A heap or stack that grew is
  * known by its name. */
 
 static bool inherit_flags(const struct cop_dump *d, uint32_t proc, struct cop_vmas *vs)
 {
         const struct img_proc *p = cop_parent_proc(d->parent, d->tree.procs[proc].nspid);
         const struct img_vma *old = NULL, *last = NULL;
-        uint32_t k = 0;
+        uint32_t k = 0, seams = 0;
 
         for (size_t i = 0; i < vs->count; i++) {
                 struct cop_vma *v = &vs->list[i];
@@ -577,7 +578,8 @@ static bool inherit_flags(const struct cop_dump *d, uint32_t proc, struct cop_vm
                         k++;
                 if (p && k < p->vmas)
                         old = IMG_RECORD(d->parent, IMG_VMAS, img_vma, p->first_vma + k);
-                if (old && old == last && differ_by_hints(vs, v - 1, v))
+                seams = old != last ? 0 : seams + (old && is_seam(vs, v - 1, v));
+                if (old && seams > old->seams)
                         return false;
                 if (old && may_inherit(old, v))
                         v->flags = old->flags;

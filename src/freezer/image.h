@@ -211,6 +211,8 @@ struct img_vma {
         uint32_t first_extent, extents; /* mapped or copied in order */
         uint32_t first_patch, patches;  /* copied over them: pages that changed since the extents were written */
         struct img_ref name;            /* PR_SET_VMA_ANON_NAME */
+        uint32_t seams; /* inside it: where the kernel had two areas that are equal in all that it tells */
+        uint32_t pad;
 };
 
 struct img_extent {
