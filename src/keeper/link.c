@@ -8,6 +8,7 @@
 #include "base/fs.h"
 
 #define READS_PER_TURN 16 /* so that one talkative peer does not keep the pipes waiting */
+#define LAST_READS 1000   /* of one that has gone */
 
 struct waiting {
         struct waiting *next;
@@ -23,6 +24,7 @@ struct cop_link {
         struct waiting *first, *last;
         size_t count, bytes;
         bool failed;
+        bool unheard; /* the other end has gone without hearing us, and may have said something before */
 };
 
 static void fail(struct cop_link *link)
@@ -32,11 +34,37 @@ static void fail(struct cop_link *link)
         cop_source_set_enabled(link->defer, 1);
 }
 
+/* What the other end had said before it went is heard all the same: a STOP, perhaps, of a daemon that did not wait for an answer.  That
+ * it went without reading ours is told once, before the rest can be read. */
+static void hear_the_rest(struct cop_link *link)
+{
+        bool reset = false;
+
+        for (int i = 0; i < LAST_READS; i++) {
+                _cleanup_msg_ struct cop_msg m = COP_MSG_NULL;
+                int r = cop_msg_recv(link->fd, &m);
+                if (r > 0)
+                        link->calls->message(link, &m, link->userdata);
+                else if (r == -ECONNRESET && !reset)
+                        reset = true;
+                else
+                        return;
+        }
+}
+
+static void fail_with(struct cop_link *link, int r)
+{
+        link->unheard = r == -EPIPE || r == -ECONNRESET;
+        fail(link);
+}
+
 static void on_failed(struct cop_source *s, void *userdata)
 {
         struct cop_link *link = userdata;
 
         cop_source_set_enabled(s, 0);
+        if (link->unheard)
+                hear_the_rest(link);
         link->calls->closed(link, link->userdata);
 }
 
@@ -54,7 +82,7 @@ static void flush(struct cop_link *link)
                 if (cop_msg_again(r))
                         return;
                 if (r < 0 && r != -E2BIG) {
-                        fail(link);
+                        fail_with(link, r);
                         return;
                 }
                 link->first = w->next;
@@ -78,7 +106,7 @@ static void receive(struct cop_link *link, int most)
                 if (cop_msg_again(r))
                         return;
                 if (r <= 0) {
-                        fail(link);
+                        fail_with(link, r);
                         return;
                 }
                 link->calls->message(link, &m, link->userdata);
@@ -163,7 +191,7 @@ void cop_link_send(struct cop_link *link, struct cop_msg *m)
                         fail(link); /* a lost answer would be worse than a lost connection */
                 }
         } else if (r < 0 && r != -E2BIG && !link->failed) {
-                fail(link);
+                fail_with(link, r);
         }
         cop_msg_done(m);
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
 import threading
 import time
@@ -243,7 +244,7 @@ def test_memory_of_another_version_of_coppice(states_daemon, sb):
         file.write((1).to_bytes(4, "little"))
     with pytest.raises(ApiError) as refused:
         sb.resume(require_memory=True)
-    assert refused.value.code == "image_mismatch" and "format 1, this engine reads 2" in refused.value.message
+    assert refused.value.code == "image_mismatch" and re.search(r"format 1, this engine reads [2-9]", refused.value.message)
     back = sb.resume(cold=True)
     assert (back["memoryRestored"], back["resumeReason"]) == (False, "restore_failed") and "format 1" in back["resumeMessage"]
     assert sb.text("open('/workspace/kept').read()") == "'files are here'"
