@@ -103,6 +103,9 @@ def look(home: Home, sb: Sandbox, operation: Callable, victim: str, acknowledged
     look_around(home.daemon)
     words = ["one"] if operation is not goto or acknowledged else ["one", "two"]
     info = api.get(sb.path)
+    if victim == "keeper" and info["state"] == "running" and not keeper_of(sb):  # it has died, and the daemon has not been told yet
+        wait_for(lambda: api.get(sb.path)["state"] == "ended")
+        info = api.get(sb.path)
     if info["state"] == "ended":
         assert victim == "keeper" and not (acknowledged and operation is suspend) and info["ended_reason"] == "keeper_died", info
         wait_for(lambda: not processes_of(sb.id))
