@@ -29,6 +29,19 @@ static int open_root(const struct cop_dump *d, uint32_t proc)
         return fd < 0 ? -errno : fd;
 }
 
+/* What the kernel calls an open file. */
+static int path_of(int fd, char *path, size_t size)
+{
+        char link[32];
+
+        snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+        ssize_t n = readlink(link, path, size - 1);
+        if (n < 0)
+                return -errno;
+        path[n] = '\0';
+        return 0;
+}
+
 static int watch_by_handle(const struct cop_dump *d, const struct cop_dump_file *known, const char *line, char *path,
                            size_t size)
 {
@@ -38,7 +51,6 @@ static int watch_by_handle(const struct cop_dump *d, const struct cop_dump_file 
         } handle = {0};
         unsigned bytes = 0, type = 0;
         int used = 0;
-        char name[32];
         struct stat st;
         const char *text = strstr(line, "fhandle-bytes:");
         const char *end = strchr(line, '\n');
@@ -58,12 +70,7 @@ static int watch_by_handle(const struct cop_dump *d, const struct cop_dump_file 
         _cleanup_close_ int fd = mount_fd < 0 ? -EBADF : open_by_handle_at(mount_fd, &handle.h, O_PATH | O_CLOEXEC);
         if (fd < 0 || fstat(fd, &st) < 0 || st.st_nlink == 0)
                 return -ENOENT;
-        snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
-        ssize_t n = readlink(name, path, size - 1);
-        if (n < 0)
-                return -errno;
-        path[n] = '\0';
-        return 0;
+        return path_of(fd, path, size);
 }
 
 static int watch_by_number(const struct cop_dump *d, const struct cop_dump_file *known, dev_t dev, ino_t ino,
@@ -170,7 +177,7 @@ int cop_dump_other_name(const struct cop_dump *d, const struct stat *st, char *p
 int cop_dump_socket_place(const struct cop_dump *d, uint32_t proc, const struct sockaddr_un *address, int file_fd,
                           char *path, size_t size)
 {
-        char name[sizeof(address->sun_path) + 1] = {0}, link[32];
+        char name[sizeof(address->sun_path) + 1] = {0};
         struct stat there, st;
 
         memcpy(name, address->sun_path, sizeof(address->sun_path));
@@ -182,10 +189,6 @@ int cop_dump_socket_place(const struct cop_dump *d, uint32_t proc, const struct 
         if (fstat(file_fd, &st) < 0 ||
             (fd >= 0 && fstat(fd, &there) == 0 && there.st_ino == st.st_ino && there.st_dev == st.st_dev))
                 return -EEXIST;
-        snprintf(link, sizeof(link), "/proc/self/fd/%d", file_fd);
-        ssize_t n = readlink(link, path, size - 1);
-        if (n < 0)
-                return -errno;
-        path[n] = '\0';
-        return path[0] == '/' ? 0 : -ENOENT;
+        int r = path_of(file_fd, path, size);
+        return r == 0 && path[0] != '/' ? -ENOENT : r;
 }

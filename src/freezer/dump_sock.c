@@ -29,10 +29,6 @@
 #include "freezer/child_call.h"
 #include "freezer/dump_sock.h"
 
-#ifndef SIOCUNIXFILE
-#define SIOCUNIXFILE 0x89e0
-#endif
-
 /* ---- queues ---- */
 
 /* TCP cannot always step with SO_PEEK_OFF: peek all that FIONREAD tells in one go. */
@@ -359,6 +355,28 @@ static int find_waiting(struct cop_dump *d, uint32_t index, struct cop_error *er
         return 0;
 }
 
+static bool is_tcp(const struct img_file *f, enum img_socket_state state)
+{
+        return f->kind == IMG_FILE_INET && f->arg[IMG_SOCK_TYPE] == SOCK_STREAM && f->arg[IMG_SOCK_STATE] == state;
+}
+
+/* The last TCP socket of the tree that listens at the port of this address; IMG_NONE: nobody does. */
+static uint32_t find_tcp_listener(struct cop_dump *d, const struct img_ref *address)
+{
+        const char *heap = cop_image_record(d->writer, IMG_HEAP, 0);
+        const struct sockaddr_in *wanted = (const void *)(heap + address->offset);
+        uint32_t found = IMG_NONE;
+
+        for (uint32_t i = 0; i < cop_image_count(d->writer, IMG_FILES); i++) {
+                const struct img_file *g = cop_dump_file_at(d, i);
+                const struct sockaddr_in *own = (const void *)(heap + g->path.offset);
+                if (is_tcp(g, IMG_SOCK_LISTENING) && g->path.length > sizeof(sa_family_t) &&
+                    own->sin_port == wanted->sin_port)
+                        found = i;
+        }
+        return found;
+}
+
 /* Both addresses the other way round. */
 static int link_inet(struct cop_dump *d, uint32_t index, struct cop_error *err)
 {
@@ -373,17 +391,7 @@ static int link_inet(struct cop_dump *d, uint32_t index, struct cop_error *err)
                     same_bytes(d, &f->path, &g->peer) && same_bytes(d, &g->path, &f->peer))
                         f->arg[IMG_SOCK_PEER] = i;
         }
-        const struct sockaddr_in *own =
-                (const void *)((const char *)cop_image_record(d->writer, IMG_HEAP, 0) + f->path.offset);
-        for (uint32_t i = 0; i < n; i++) {
-                const struct img_file *g = cop_dump_file_at(d, i);
-                if (g->kind != IMG_FILE_INET || g->arg[IMG_SOCK_TYPE] != SOCK_STREAM)
-                        continue;
-                const struct sockaddr_in *a =
-                        (const void *)((const char *)cop_image_record(d->writer, IMG_HEAP, 0) + g->path.offset);
-                if (g->arg[IMG_SOCK_STATE] == IMG_SOCK_LISTENING && a->sin_port == own->sin_port)
-                        f->arg[IMG_SOCK_LISTENER] = i;
-        }
+        f->arg[IMG_SOCK_LISTENER] = find_tcp_listener(d, &f->path);
         if (f->arg[IMG_SOCK_PEER] != IMG_NONE)
                 return 0;
         f->arg[IMG_SOCK_STATE] = IMG_SOCK_CLOSED;
@@ -593,26 +601,13 @@ static int link_all_unix(struct cop_dump *d, struct cop_error *err)
         return r;
 }
 
-static bool is_tcp(const struct img_file *f, enum img_socket_state state)
-{
-        return f->kind == IMG_FILE_INET && f->arg[IMG_SOCK_TYPE] == SOCK_STREAM && f->arg[IMG_SOCK_STATE] == state;
-}
-
 /* To somewhere outside the tree: as other connections that leave it. */
 static void link_connecting(struct cop_dump *d, uint32_t index)
 {
         struct img_file *f = cop_dump_file_at(d, index);
-        const char *heap = cop_image_record(d->writer, IMG_HEAP, 0);
-        const struct sockaddr_in *to = (const void *)(heap + f->peer.offset);
 
-        for (uint32_t i = 0; i < cop_image_count(d->writer, IMG_FILES) && f->peer.length; i++) {
-                const struct img_file *g = cop_dump_file_at(d, i);
-                const struct sockaddr_in *a = (const void *)(heap + g->path.offset);
-                if (is_tcp(g, IMG_SOCK_LISTENING) && g->path.length > sizeof(sa_family_t) &&
-                    a->sin_port == to->sin_port)
-                        return;
-        }
-        f->arg[IMG_SOCK_STATE] = IMG_SOCK_CLOSED;
+        if (f->peer.length == 0 || find_tcp_listener(d, &f->peer) == IMG_NONE)
+                f->arg[IMG_SOCK_STATE] = IMG_SOCK_CLOSED;
 }
 
 static int dump_received(struct cop_dump *d, uint32_t index, struct cop_error *err)

@@ -14,10 +14,10 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "freezer/tracee.h"
 
 #define STACK_SIZE (2UL << 20)
 #define GUARD_SIZE 4096UL
-#define PIDFD_THREAD_ O_EXCL /* kernel >= 6.9 */
 #define VISITED (CLONE_NEWUTS | CLONE_NEWNET | CLONE_NEWIPC)
 
 struct guest {
@@ -31,7 +31,7 @@ struct guest {
 bool cop_guest_needed(void)
 {
         /* By trying: going where one is already changes nothing, and asks for the same rights as coming back. */
-        _cleanup_close_ int self = (int)syscall(SYS_pidfd_open, gettid(), PIDFD_THREAD_);
+        _cleanup_close_ int self = (int)syscall(SYS_pidfd_open, gettid(), COP_PIDFD_THREAD);
 
         return self < 0 || setns(self, VISITED) < 0;
 }

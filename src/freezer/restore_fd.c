@@ -29,14 +29,12 @@
 #include "base/id.h"
 #include "freezer/pty.h"
 #include "freezer/restore.h"
+#include "freezer/tracee.h"
 
 /* O_ASYNC comes last: it goes by the number of a descriptor (set_owner). */
 #define FLAGS_SET (O_APPEND | O_NONBLOCK | O_DIRECT | O_NOATIME)
 /* What open(2) may be given of F_GETFL's answer. */
 #define FLAGS_OPEN (O_ACCMODE | FLAGS_SET | O_PATH | O_DIRECTORY | O_SYNC | O_DSYNC | O_NOFOLLOW)
-#ifndef PIDFD_THREAD
-#define PIDFD_THREAD O_EXCL
-#endif
 #ifndef TFD_IOC_SET_TICKS
 #define TFD_IOC_SET_TICKS _IOW('T', 0, uint64_t)
 #endif
@@ -561,7 +559,7 @@ int cop_restore_objects(struct cop_restore *r, struct cop_error *err)
 
 static int open_pidfd(const struct img_file *f, pid_t pid)
 {
-        return (int)syscall(SYS_pidfd_open, pid, (int)f->flags & (O_NONBLOCK | PIDFD_THREAD));
+        return (int)syscall(SYS_pidfd_open, pid, (int)f->flags & (O_NONBLOCK | COP_PIDFD_THREAD));
 }
 
 /* "/proc/17/task/17/stat", as it is called of another process. */

@@ -25,9 +25,6 @@
 #include "base/id.h"
 #include "freezer/restore_sock.h"
 
-#ifndef SIOCUNIXFILE
-#define SIOCUNIXFILE 0x89e0
-#endif
 #define REACHED_MS 5000
 
 int cop_socket_complain(struct cop_error *err, const struct img_file *f, const char *what)

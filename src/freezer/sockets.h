@@ -11,6 +11,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#ifndef SIOCUNIXFILE
+#define SIOCUNIXFILE 0x89e0
+#endif
+
 enum img_socket_arg {
         IMG_SOCK_TYPE, /* SOCK_… */
         IMG_SOCK_FAMILY,

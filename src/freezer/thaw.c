@@ -291,11 +291,18 @@ static const struct thaw_thread *thread_of(const struct thaw *t, uint32_t proc)
         return NULL;
 }
 
+/* A duplicate of a thread's descriptor, or -1 with errno. */
+static int take_fd(pid_t tid, int fd)
+{
+        _cleanup_close_ int pidfd = (int)syscall(SYS_pidfd_open, tid, COP_PIDFD_THREAD);
+
+        return pidfd < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, pidfd, fd, 0);
+}
+
 static int seal_through(const struct thaw *t, uint32_t proc, int fd, uint64_t seals, struct cop_error *err)
 {
         const struct thaw_thread *th = thread_of(t, proc);
-        _cleanup_close_ int pidfd = th ? (int)syscall(SYS_pidfd_open, th->tid, COP_PIDFD_THREAD) : -EBADF;
-        _cleanup_close_ int mine = pidfd < 0 ? -EBADF : (int)syscall(SYS_pidfd_getfd, pidfd, fd, 0);
+        _cleanup_close_ int mine = th ? take_fd(th->tid, fd) : -EBADF;
 
         if (mine < 0 || (fcntl(mine, F_GET_SEALS) != (int)seals && fcntl(mine, F_ADD_SEALS, (int)seals) < 0))
                 return cop_error_errno(err, errno, "sealing descriptor %d", fd);
@@ -348,8 +355,7 @@ static int take_watch(struct thaw *t, struct cop_proc *p, struct cop_task *task,
 
         if (process_vm_readv(task->tid, &local, 1, &there, 1, 0) != sizeof(fd) || fd < 0)
                 return cop_error_errno(err, errno, "finding the memory watch");
-        _cleanup_close_ int pidfd = (int)syscall(SYS_pidfd_open, task->tid, COP_PIDFD_THREAD);
-        int mine = pidfd < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, pidfd, (int)fd, 0);
+        int mine = take_fd(task->tid, (int)fd);
         if (mine < 0)
                 return cop_error_errno(err, errno, "taking the memory watch");
         int r = t->watch ? 0 : cop_watch_new(t->image, &t->watch, err);
