@@ -409,6 +409,14 @@ static void fill_modes(struct img_thread *it, const struct answers *a, const str
         }
 }
 
+/* The others (deadline, sched_ext) have more to them than a priority. */
+static bool known_policy(uint32_t policy)
+{
+        policy &= ~(uint32_t)SCHED_RESET_ON_FORK;
+        return policy == SCHED_OTHER || policy == SCHED_FIFO || policy == SCHED_RR || policy == SCHED_BATCH ||
+               policy == SCHED_IDLE;
+}
+
 static int dump_thread(struct cop_dump *d, uint32_t index, struct cop_task *t, struct cop_op *ops,
                        const struct answers *a, const struct cop_timers *timers, struct cop_error *err)
 {
@@ -456,6 +464,8 @@ static int dump_thread(struct cop_dump *d, uint32_t index, struct cop_task *t, s
         fill_creds(d, &it.creds, a, ops, &status);
         snprintf(it.comm, sizeof(it.comm), "%.15s", stat.comm);
         it.policy = (uint32_t)sched_getscheduler(t->tid);
+        if (!known_policy(it.policy))
+                return cop_not_freezable(d, index, err, "has a thread of scheduling policy %u", it.policy);
         it.priority = (uint32_t)stat.priority;
         it.nice = stat.nice;
         dump_affinity(d, t->tid, &it);
@@ -520,14 +530,9 @@ static int dump_process(struct cop_dump *d, struct cop_proc *p, struct img_proc 
                                  stat->start_stack, stat->arg_start, stat->arg_end,
                                  stat->env_start,   stat->env_end};
         memcpy(ip->mm, mm, sizeof(mm));
-        for (int i = 0; i < 16; i++) {
-                struct rlimit64 limit;
-                if (prlimit64(p->living, (enum __rlimit_resource)i, NULL, &limit) < 0)
-                        return cop_error_errno(err, errno, "reading limits of pid %d", p->nspid);
-                ip->rlimits[i][0] = limit.rlim_cur;
-                ip->rlimits[i][1] = limit.rlim_max;
-        }
-        int r = dump_lock_future(p, ip, err);
+        int r = cop_procfs_limits(p->dir_fd, ip->rlimits, err);
+        if (r == 0)
+                r = dump_lock_future(p, ip, err);
         if (r < 0)
                 return r;
         r = read_link(p->dir_fd, "cwd", link, sizeof(link));

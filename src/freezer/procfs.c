@@ -67,6 +67,42 @@ int cop_procfs_stat(int dir_fd, struct cop_procfs_stat *ret, struct cop_error *e
         return 0;
 }
 
+static const char *parse_limit(const char *at, uint64_t *ret)
+{
+        static const char none[] = "unlimited";
+        char *end;
+
+        at += strspn(at, " ");
+        if (strncmp(at, none, sizeof(none) - 1) == 0) {
+                *ret = RLIM_INFINITY;
+                return at + sizeof(none) - 1;
+        }
+        *ret = strtoull(at, &end, 10);
+        return end == at ? NULL : end;
+}
+
+int cop_procfs_limits(int dir_fd, uint64_t ret[static RLIM_NLIMITS][2], struct cop_error *err)
+{
+        enum { NAME_WIDTH = 25 };
+        _cleanup_free_ char *text = NULL;
+        int r = cop_read_file(dir_fd, "limits", 8192, &text, NULL, err);
+
+        if (r < 0)
+                return r;
+        const char *at = strchr(text, '\n'); /* below the line of headings */
+        for (int i = 0; i < RLIM_NLIMITS; i++, at = at ? strchr(at, '\n') : NULL) {
+                if (at && strcspn(++at, "\n") > NAME_WIDTH)
+                        at = parse_limit(at + NAME_WIDTH, &ret[i][0]);
+                else
+                        at = NULL;
+                if (at)
+                        at = parse_limit(at, &ret[i][1]);
+                if (!at)
+                        return bad(err, "limits");
+        }
+        return 0;
+}
+
 const char *cop_procfs_field(const char *text, const char *key, size_t *ret_length)
 {
         size_t n = strlen(key);

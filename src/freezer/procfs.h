@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include "base/err.h"
@@ -14,7 +15,7 @@ struct cop_procfs_stat {
         char comm[64];
         pid_t ppid, pgrp, session; /* in the reader's pid namespace */
         int tty_nr, tpgid;
-        int nice, policy, priority;
+        int nice, policy, priority; /* priority: of a real-time policy, from 1 to 99; else 0 */
         int exit_signal, exit_code;
         uint64_t start_code, end_code, start_stack, start_data, end_data, start_brk;
         uint64_t arg_start, arg_end, env_start, env_end;
@@ -43,6 +44,10 @@ static inline bool cop_procfs_pending(const struct cop_procfs_status *status, in
 {
         return status->pending >> (sig - 1) & 1;
 }
+
+/* Soft and hard limits by RLIMIT_*, RLIM_INFINITY where there is none.  prlimit(2) would want CAP_SYS_RESOURCE where the process has
+ * other ids than the caller. */
+int cop_procfs_limits(int dir_fd, uint64_t ret[static RLIM_NLIMITS][2], struct cop_error *err);
 
 struct cop_vma {
         uint64_t start, end, offset;

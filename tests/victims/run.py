@@ -30,6 +30,8 @@ SAMPLE = ["fd/epoll", "fd/pipes", "fd/shared_offset", "mem/allocator", "mem/cow_
 # What an owner does in another way than root, or not at all.
 SAMPLE_OWNER = ["fd/inotify", "mem/deleted_mapped", "mem/hidden", "mem/shared_anon", "mem/sysv_shm", "proc/credentials",
                 "proc/seccomp", "refuse/aio"]
+# What a process without a user namespace may do alone, or keeps from an engine without CAP_SYS_RESOURCE.
+SAMPLE_NO_USER = ["proc/credentials", "proc/schedule"]
 SOURCES = (".c", ".go", ".py", ".sh")
 NOT_VICTIMS = {"run.py", "endurance.py"}
 CFLAGS = "-std=gnu17 -O1 -g -D_GNU_SOURCE -Wall -Wextra -Werror -Wno-unused-parameter".split()
@@ -485,6 +487,8 @@ class Suite:
         some = FLAVOURS if "/" not in victim.name or victim.name in SAMPLE else BRIEF
         if victim.name in SAMPLE_OWNER:
             some = [*some, OWNER]
+        if victim.name in SAMPLE_NO_USER:
+            some = [*some, "no-user"]
         for flavour in self.flavours or some:
             if flavour not in victim.flavours and flavour not in ("unfrozen", OWNER, *EXTRA):
                 continue

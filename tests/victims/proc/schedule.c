@@ -1,4 +1,5 @@
-/* Nice values (per thread), scheduling policy and priority, CPU affinity, timer slack, I/O priority. */
+/* Nice values (per thread), scheduling policy and priority (real-time ones where they may be had: flavour no-user), CPU affinity, timer
+ * slack, I/O priority. */
 #include <pthread.h>
 #include <sched.h>
 #include <sys/prctl.h>
@@ -51,9 +52,31 @@ static pid_t start_plain(void)
         return pid;
 }
 
+/* Who may have a real-time policy, which only a process outside user namespaces may.  0: this one may not. */
+static pid_t start_real_time(void)
+{
+        struct sched_param want = {.sched_priority = 7}, now;
+        int policy = SCHED_RR | SCHED_RESET_ON_FORK;
+
+        if (sched_setscheduler(0, SCHED_FIFO, &want) != 0)
+                return 0;
+        sched_setscheduler(0, SCHED_OTHER, &(struct sched_param){0});
+        pid_t pid = fork();
+        if (pid == 0) {
+                if (sched_setscheduler(0, policy, &want) != 0)
+                        _exit(2);
+                victim_wait();
+                _exit(sched_getscheduler(0) == policy && sched_getparam(0, &now) == 0 &&
+                                      now.sched_priority == want.sched_priority
+                              ? 0
+                              : 1);
+        }
+        return pid;
+}
+
 int main(void)
 {
-        pid_t plain = start_plain();
+        pid_t plain = start_plain(), real_time = start_real_time();
         pthread_t t;
         cpu_set_t all, now;
         int status;
@@ -70,5 +93,6 @@ int main(void)
         CHECK(getpriority(PRIO_PROCESS, 0) == 5 && sched_getscheduler(0) == SCHED_OTHER);
         CHECK(sched_getaffinity(0, sizeof(now), &now) == 0 && CPU_EQUAL(&all, &now));
         CHECK(waitpid(plain, &status, 0) == plain && status == 0);
+        CHECK(real_time == 0 || (waitpid(real_time, &status, 0) == real_time && status == 0));
         victim_pass();
 }
