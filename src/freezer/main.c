@@ -5,6 +5,7 @@
  *      coppice-freeze track --root PID --image D --count N [--interval MS]      N images D/0, D/1 … while the tree runs on
  *      coppice-freeze thaw --image D [--pidfile F] [--copy] [--no-user | --user F] [--external NAME=FD]
  *           freeze, track and thaw: [--waits F]      what is known of time limits (waits.h), from one call to the next
+ *           freeze and track: [--own-mounts]         what the tree has mounted itself will be there at the thaw: do not refuse it
  *      coppice-freeze inspect --image D [--pages]
  *      coppice-freeze verify --image D
  *
@@ -38,6 +39,7 @@
 #include "base/fs.h"
 #include "freezer/freezer.h"
 #include "freezer/image.h"
+#include "freezer/tool-mounts.h"
 
 #define EXTERNALS_MAX 16
 
@@ -45,7 +47,7 @@ struct options {
         const char *dir, *output, *pidfile, *image, *parent, *user, *waits;
         pid_t root;
         int count, interval;
-        bool no_user, kill, sync, copy, pages;
+        bool no_user, kill, sync, copy, pages, own_mounts;
         struct cop_external externals[EXTERNALS_MAX];
         char names[EXTERNALS_MAX][64];
         size_t external_count;
@@ -57,7 +59,7 @@ static int usage(void)
               "       coppice-freeze freeze --root PID --image D [--parent D] [--kill] [--sync] [--external "
               "NAME=DEV:INO]\n"
               "       coppice-freeze track --root PID --image D --count N [--interval MS]\n"
-              "                      (these and thaw: [--waits F])\n"
+              "                      (both: [--own-mounts]; these and thaw: [--waits F])\n"
               "       coppice-freeze thaw --image D [--pidfile F] [--copy] [--no-user | --user F] [--external "
               "NAME=FD]\n"
               "       coppice-freeze inspect --image D [--pages]\n"
@@ -331,7 +333,9 @@ static int command_freeze(const struct options *o)
 
         if (image_fd < 0 || o->root <= 0 || !req.waits)
                 return usage();
-        int r = cop_freeze(&req, &res, &err);
+        int r = o->own_mounts ? 0 : cop_tool_check_mounts(o->root, &err);
+        if (r == 0)
+                r = cop_freeze(&req, &res, &err);
         if (r == 0)
                 print_frozen(&res);
         int saved = save_waits(o, req.waits, r == 0 ? &err : NULL);
@@ -363,7 +367,9 @@ static int command_track(const struct options *o)
                                                  .external_count = o->external_count};
                 if (o->kill && i == o->count - 1)
                         req.flags |= COP_FREEZE_KILL;
-                r = cop_freeze(&req, &res, &err);
+                r = o->own_mounts ? 0 : cop_tool_check_mounts(o->root, &err);
+                if (r == 0)
+                        r = cop_freeze(&req, &res, &err);
                 if (r == 0)
                         print_frozen(&res);
                 cop_close(parent_fd);
@@ -477,12 +483,12 @@ static bool parse_external(struct options *o, const char *text)
 static bool parse(struct options *o, int argc, char **argv)
 {
         static const struct option longs[] = {
-                {"dir", 1, NULL, 'd'},      {"output", 1, NULL, 'o'}, {"pidfile", 1, NULL, 'p'},
-                {"image", 1, NULL, 'i'},    {"parent", 1, NULL, 'P'}, {"root", 1, NULL, 'r'},
-                {"kill", 0, NULL, 'k'},     {"sync", 0, NULL, 's'},   {"copy", 0, NULL, 'c'},
-                {"no-user", 0, NULL, 'u'},  {"user", 1, NULL, 'U'},   {"pages", 0, NULL, 'g'},
-                {"external", 1, NULL, 'e'}, {"count", 1, NULL, 'n'},  {"interval", 1, NULL, 't'},
-                {"waits", 1, NULL, 'w'},    {NULL, 0, NULL, 0},
+                {"dir", 1, NULL, 'd'},      {"output", 1, NULL, 'o'},     {"pidfile", 1, NULL, 'p'},
+                {"image", 1, NULL, 'i'},    {"parent", 1, NULL, 'P'},     {"root", 1, NULL, 'r'},
+                {"kill", 0, NULL, 'k'},     {"sync", 0, NULL, 's'},       {"copy", 0, NULL, 'c'},
+                {"no-user", 0, NULL, 'u'},  {"user", 1, NULL, 'U'},       {"pages", 0, NULL, 'g'},
+                {"external", 1, NULL, 'e'}, {"count", 1, NULL, 'n'},      {"interval", 1, NULL, 't'},
+                {"waits", 1, NULL, 'w'},    {"own-mounts", 0, NULL, 'm'}, {NULL, 0, NULL, 0},
         };
         int c;
 
@@ -523,6 +529,9 @@ static bool parse(struct options *o, int argc, char **argv)
                         break;
                 case 'U':
                         o->user = optarg;
+                        break;
+                case 'm':
+                        o->own_mounts = true;
                         break;
                 case 'g':
                         o->pages = true;

@@ -289,6 +289,8 @@ class Run:
             command.append("--kill")
         if parent:
             command += ["--parent", str(parent)]
+        if self.victim.settings.get("mounts") == "own":
+            command.append("--own-mounts")
         before = child.poll()
         self.tool_run(*command)
         if kill and before is None:

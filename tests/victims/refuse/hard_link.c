@@ -1,5 +1,6 @@
 /* A file whose name was removed while another one lies where the tree cannot see it: under a mount.
- * victim: refuse=another one is not found */
+ * victim: refuse=another one is not found
+ * victim: mounts=own */
 #include <fcntl.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
