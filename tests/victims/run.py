@@ -20,6 +20,7 @@ OWNER, NESTED = "owner", "nested"
 FLAVOURS = ["unfrozen", "kill", "run-on", "fork", "twice", "tracked", "checkpoints", OWNER]
 RUNS_ON = ["run-on", "tracked", "checkpoints"]  # a source runs on
 EXTRA = ["copy", "no-user", NESTED, "eight", "chain", "exact"]
+LIKE = {"copy": "kill", "no-user": "kill", "eight": "fork", "chain": "twice", "exact": "twice"}  # who opts out of that has no other
 MOST_AGAIN = 8  # when more failed, it is not the machine
 # Without options every victim goes through the first ones, and through all of FLAVOURS what stands for many: the broad ones
 # (those in no folder) and these.
@@ -33,7 +34,7 @@ SAMPLE_OWNER = ["fd/inotify", "mem/deleted_mapped", "mem/hidden", "mem/shared_an
 # What a process without a user namespace may do alone, or keeps from an engine without CAP_SYS_RESOURCE.
 SAMPLE_NO_USER = ["proc/credentials", "proc/schedule"]
 SOURCES = (".c", ".go", ".py", ".sh")
-NOT_VICTIMS = {"run.py", "endurance.py"}
+NOT_VICTIMS = {"run.py", "endurance.py", "zdtm.py"}
 CFLAGS = "-std=gnu17 -O1 -g -D_GNU_SOURCE -Wall -Wextra -Werror -Wno-unused-parameter".split()
 
 
@@ -49,9 +50,27 @@ def processes(root):
     """The pids of a tree, parents first."""
     found = [int(root)]
     for pid in found:
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            found += [int(p) for p in (task / "children").read_text().split()]
+        try:
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                found += [int(p) for p in (task / "children").read_text().split()]
+        except OSError:
+            pass  # it has ended meanwhile
     return found
+
+
+def inside(pid):
+    """Its pid in the tree's own namespace; None when it has ended."""
+    try:
+        return int(re.search(r"^NSpid:.*\s(\d+)$", Path(f"/proc/{pid}/status").read_text(), re.M)[1])
+    except OSError:
+        return None
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 def pages(pid):
@@ -393,24 +412,26 @@ class Run:
         child = self.thaw(first)
         time.sleep(0.1)
         before = processes(self.root(child))
-        tasks = [Path(f"/proc/{pid}/task").glob("*/stat") for pid in before]  # of which the first may have ended
-        ran = [any(not re.search(r"\) [TZ] ", stat.read_text()) for stat in stats) for stats in tasks]
+        tasks = {pid: Path(f"/proc/{pid}/task").glob("*/stat") for pid in before}  # of which the first may have ended
+        ran = {inside(pid) for pid, stats in tasks.items() if any(not re.search(r"\) [TZ] ", s.read_text()) for s in stats)}
         for pid in before[1:]:
             os.kill(pid, signal.SIGSTOP)
         time.sleep(0.05)
-        old = [pages(p) for p in before]
+        old = {inside(p): pages(p) for p in before}
         child = self.thaw(self.freeze(child, parent=first))
         time.sleep(0.05)
         after = processes(self.root(child))
         if len(after) != len(before):
             raise Failed(f"{len(after)} processes after the thaw, {len(before)} before")
-        new = [pages(p) for p in after]
-        for pid in [p for p, moved in zip(after[1:], ran[1:]) if moved]:
-            os.kill(pid, signal.SIGCONT)
-        for i, (a, b) in enumerate(zip(old, new)):
+        new = {inside(p): pages(p) for p in after}
+        for pid in after[1:]:
+            if inside(pid) in ran:
+                os.kill(pid, signal.SIGCONT)
+        for pid, a in old.items():
+            b = new.get(pid, {})
             bad = [p for p in a.keys() | b.keys() if differ(a.get(p, ZERO), b.get(p, ZERO))]
             if bad:
-                raise Failed(f"{len(bad)} of {len(a)} pages of process {i} are others, the first at {min(bad):#x}")
+                raise Failed(f"{len(bad)} of {len(a)} pages of process {pid} are others, the first at {min(bad):#x}")
         self.go(child)
 
     def chain(self, child, rounds, verify=True):
@@ -444,6 +465,7 @@ class Suite:
         self.flavours = flavours
         self.owner = owner  # uid
         self.keep = keep
+        self.make_run = Run
         self.expected = Expectations(HERE / "expected.txt")
         self.count = {"passed": 0, "failed": 0, "skipped": 0}
         self.lock = threading.Lock()
@@ -461,8 +483,8 @@ class Suite:
         kind = "could not run here"
         try:
             victim.check_needs()
-            run = Run(victim, self.tool, user=flavour != "no-user", owner=self.owner if flavour in (OWNER, NESTED) else None,
-                      nested=flavour == NESTED)
+            run = self.make_run(victim, self.tool, user=flavour != "no-user",
+                                owner=self.owner if flavour in (OWNER, NESTED) else None, nested=flavour == NESTED)
         except Skipped as e:
             self.note(kind)
             return "skipped", str(e)
@@ -492,7 +514,7 @@ class Suite:
         if victim.name in SAMPLE_NO_USER:
             some = [*some, "no-user"]
         for flavour in self.flavours or some:
-            if flavour not in victim.flavours and flavour not in ("unfrozen", OWNER, *EXTRA):
+            if LIKE.get(flavour, flavour) not in victim.flavours and flavour not in ("unfrozen", OWNER, NESTED):
                 continue
             if victim.settings.get("refuse") and flavour not in ("unfrozen", "kill", OWNER, NESTED):
                 continue
@@ -521,6 +543,19 @@ class Suite:
                 self.count["passed"] += 1
                 self.rows[victim.name, flavour] = "unsteady"
                 print(f"unsteady: {victim.name}/{flavour} {why}", flush=True)
+
+    def run(self, victims, arguments):
+        """The exit status."""
+        with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
+            for job in [pool.submit(self.victim, v) for v in victims]:
+                job.result()
+        self.second_try()
+        if arguments.table:
+            write_table(arguments.table, self.rows)
+        if self.count["skipped"]:
+            print("skipped: " + ", ".join(f"{n} {kind}" for kind, n in sorted(self.kinds.items())))
+        print(f"{self.count['passed']} passed, {self.count['failed']} failed, {self.count['skipped']} skipped")
+        return 1 if self.count["failed"] else 0
 
 
 def write_table(path, rows):
@@ -560,6 +595,7 @@ def main():
     parser.add_argument("--owner", type=int, metavar="UID", default=100000,
                         help=f"who the flavours {OWNER} and {NESTED} run as; their ids are the 65536 from there on (default: %(default)s)")
     parser.add_argument("--endurance", action="store_true")
+    parser.add_argument("--zdtm", metavar="DIR", help="the static tests of CRIU's suite instead (zdtm.py)")
     parser.add_argument("names", nargs="*", help="victims or folders of them")
     arguments = parser.parse_args()
     build = (ROOT / arguments.build).resolve()
@@ -572,18 +608,13 @@ def main():
         sys.modules["run"] = sys.modules["__main__"]
         import endurance
         return endurance.main(build, tool, arguments)
+    if arguments.zdtm:
+        sys.modules["run"] = sys.modules["__main__"]
+        import zdtm
+        return zdtm.main(tool, arguments)
     flavours = arguments.flavours.split(",") if arguments.flavours else FLAVOURS if arguments.full or arguments.names else None
     suite = Suite(tool, flavours, arguments.keep or bool(arguments.names), arguments.owner)
-    with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
-        for job in [pool.submit(suite.victim, v) for v in find(build, arguments.names, arguments.cc)]:
-            job.result()
-    suite.second_try()
-    if arguments.table:
-        write_table(arguments.table, suite.rows)
-    if suite.count["skipped"]:
-        print("skipped: " + ", ".join(f"{n} {kind}" for kind, n in sorted(suite.kinds.items())))
-    print(f"{suite.count['passed']} passed, {suite.count['failed']} failed, {suite.count['skipped']} skipped")
-    return 1 if suite.count["failed"] else 0
+    return suite.run(find(build, arguments.names, arguments.cc), arguments)
 
 
 if __name__ == "__main__":
