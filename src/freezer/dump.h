@@ -169,6 +169,8 @@ void cop_dump_ask_senders(struct cop_dump *d, const struct img_file *f, int fd);
 void cop_dump_put_queue(struct cop_dump *d, struct img_file *f, const struct img_packet *list, size_t n);
 /* dump_sock.c */
 int cop_dump_socket(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct cop_error *err);
+/* What is queued in the unix sockets from cop_dump.files[first] on, those that are in flight in others included. */
+int cop_dump_unix_queues(struct cop_dump *d, size_t first, struct cop_error *err);
 int cop_dump_sockets_finish(struct cop_dump *d, struct cop_error *err);
 /* The same for sockets that were added later, from file `first` on. */
 int cop_dump_sockets_again(struct cop_dump *d, uint32_t first, struct cop_error *err);

@@ -830,7 +830,9 @@ int cop_dump_descriptors(struct cop_dump *d, struct cop_error *err)
                 if (r < 0)
                         return r;
         }
-        r = resolve(d, 0, err);
+        r = cop_dump_unix_queues(d, 0, err);
+        if (r == 0)
+                r = resolve(d, 0, err);
         if (r < 0)
                 return r;
         resolve_terminals(d);
@@ -840,7 +842,9 @@ int cop_dump_descriptors(struct cop_dump *d, struct cop_error *err)
 int cop_dump_descriptors_again(struct cop_dump *d, size_t first, struct cop_error *err)
 {
         uint32_t file = first < d->file_count ? d->files[first].index : cop_image_count(d->writer, IMG_FILES);
-        int r = resolve(d, first, err);
+        int r = cop_dump_unix_queues(d, first, err);
 
+        if (r == 0)
+                r = resolve(d, first, err);
         return r < 0 ? r : cop_dump_sockets_again(d, file, err);
 }

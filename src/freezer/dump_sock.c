@@ -87,7 +87,7 @@ static int dump_unix(struct cop_dump *d, struct cop_dump_file *known, struct img
                                                                                       << 32;
                 }
         }
-        return listening ? 0 : cop_dump_queue(d, known, f, fd, err);
+        return 0; /* the queue follows: what is in flight there may be this socket itself */
 }
 
 static void add_peer_name(struct cop_dump *d, struct img_file *f, int fd)
@@ -248,6 +248,22 @@ int cop_dump_socket(struct cop_dump *d, struct cop_dump_file *known, struct img_
         default:
                 return cop_not_freezable(d, known->proc, err, "holds a socket of family %d (fd %d)", family, known->fd);
         }
+}
+
+int cop_dump_unix_queues(struct cop_dump *d, size_t first, struct cop_error *err)
+{
+        int r = 0;
+
+        for (size_t i = first; i < d->file_count && r == 0; i++) {
+                struct cop_dump_file known = d->files[i]; /* copies: descriptors in flight add to the tables */
+                struct img_file f = *(const struct img_file *)cop_image_record(d->writer, IMG_FILES, known.index);
+                if (f.kind != IMG_FILE_UNIX || known.mapping || f.arg[IMG_SOCK_STATE] == IMG_SOCK_LISTENING)
+                        continue;
+                r = cop_dump_queue(d, &known, &f, known.own_fd, err);
+                if (r == 0)
+                        *(struct img_file *)cop_image_record(d->writer, IMG_FILES, known.index) = f;
+        }
+        return r;
 }
 
 /* ---- peers ---- */

@@ -52,7 +52,8 @@ struct cop_restore {
         struct cop_restore_shared *shared;
         size_t shared_size;
         int shared_fd;
-        int *objects;                  /* descriptor of each file of the image, or -EBADF */
+        int *objects; /* descriptor of each file of the image, or -EBADF */
+        int *last_ends; /* owned: of each unix socket that end which closes when its queue is written; while sockets are made */
         int *sources;                  /* page files, moved high */
         int base_fd;                   /* first descriptor number that no process of the tree uses */
         uint32_t live;                 /* processes that are not zombies */

@@ -87,13 +87,6 @@ static const struct img_packet *packet_of(const struct cop_restore *r, const str
         return IMG_RECORD(r->image, IMG_PACKETS, img_packet, f->first_packet + i);
 }
 
-void cop_socket_send_all(struct cop_restore *r, const struct img_file *f, int fd)
-{
-        for (uint32_t i = 0; i < f->packets; i++)
-                if (send_packet(r, fd, packet_of(r, f, i), f->arg[IMG_SOCK_TYPE] == SOCK_STREAM, NULL) < 0)
-                        return;
-}
-
 /* ---- senders ---- */
 
 static bool as_ipv6(const struct cop_restore *r, const struct img_ref *ref, struct sockaddr_in6 *ret)
@@ -146,6 +139,35 @@ static void stranger_done(struct stranger *s)
         *s = (struct stranger){.fd = -EBADF};
 }
 
+/* An address that is not to be had (of another machine, or a file that is there): then it comes from nobody. */
+static void take_name(struct cop_restore *r, struct stranger *s)
+{
+        const struct sockaddr *a = cop_socket_address(r, &s->of->address);
+        size_t offset = offsetof(struct sockaddr_un, sun_path);
+
+        if (bind(s->fd, a, s->of->address.length) == 0 && a->sa_family == AF_UNIX)
+                memcpy(s->unlink, (const char *)a + offset,
+                       MIN_OF(s->of->address.length - offset, sizeof(s->unlink) - 1));
+}
+
+int cop_socket_send_all(struct cop_restore *r, const struct img_file *f, int fd)
+{
+        struct stranger s = {.fd = fd};
+        int ret = 0;
+
+        for (uint32_t i = 0; i < f->packets && ret >= 0; i++) {
+                const struct img_packet *p = packet_of(r, f, i);
+                if (!s.of && p->address.length > sizeof(sa_family_t)) { /* it has only ever had this one */
+                        s.of = p;
+                        take_name(r, &s);
+                }
+                ret = send_packet(r, fd, p, f->arg[IMG_SOCK_TYPE] == SOCK_STREAM, NULL);
+        }
+        s.fd = -EBADF; /* the caller's */
+        stranger_done(&s);
+        return ret;
+}
+
 static int get_stranger(struct cop_restore *r, const struct img_file *f, const struct img_packet *p, struct stranger *s)
 {
         const struct sockaddr *a = cop_socket_address(r, &p->address);
@@ -163,11 +185,7 @@ static int get_stranger(struct cop_restore *r, const struct img_file *f, const s
         if (p->address.length <= sizeof(sa_family_t))
                 return s->fd;
         (void)setsockopt(s->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-        /* An address that is not to be had (of another machine, or a file that is there): then it comes from nobody. */
-        if (bind(s->fd, a, p->address.length) == 0 && a->sa_family == AF_UNIX) {
-                size_t offset = offsetof(struct sockaddr_un, sun_path);
-                memcpy(s->unlink, (const char *)a + offset, MIN_OF(p->address.length - offset, sizeof(s->unlink) - 1));
-        }
+        take_name(r, s);
         return s->fd;
 }
 
@@ -176,7 +194,13 @@ bool cop_socket_queue_first(const struct cop_restore *r, uint32_t index)
         const struct img_file *f = RESTORE_FILE(r, index);
         uint32_t peer = (uint32_t)f->arg[IMG_SOCK_PEER];
 
-        if (f->arg[IMG_SOCK_TYPE] != SOCK_DGRAM || !cop_socket_named(f))
+        if (f->arg[IMG_SOCK_TYPE] != SOCK_DGRAM)
+                return false;
+        if (cop_socket_nameless(f)) { /* its mate may turn to another */
+                uint32_t mate = cop_socket_mate(r, index);
+                return mate != IMG_NONE && RESTORE_FILE(r, mate)->arg[IMG_SOCK_PEER] != index;
+        }
+        if (!cop_socket_named(f))
                 return false;
         for (uint32_t i = 0; i < f->packets; i++) {
                 uint32_t sender = find_sender(r, index, packet_of(r, f, i));
@@ -243,10 +267,15 @@ static int restore_datagrams(struct cop_restore *r, uint32_t index, struct cop_e
         struct stranger s = {.fd = -EBADF};
         struct destination to;
         _cleanup_close_ int file_fd = -EBADF;
+        bool nameless = cop_socket_nameless(f);
+        uint32_t mate = nameless ? cop_socket_mate(r, index) : IMG_NONE;
         int ret = find_destination(r, index, &to, &file_fd);
 
+        if (nameless && mate == IMG_NONE)
+                return 0;
         for (uint32_t i = 0; i < f->packets && ret >= 0; i++)
-                ret = send_datagram(r, index, packet_of(r, f, i), &s, &to);
+                ret = nameless ? send_packet(r, r->objects[mate], packet_of(r, f, i), false, NULL)
+                               : send_datagram(r, index, packet_of(r, f, i), &s, &to);
         stranger_done(&s);
         if (ret < 0 && f->kind == IMG_FILE_UNIX) { /* others may get lost */
                 errno = -ret;
@@ -284,6 +313,34 @@ static void make_room(struct cop_restore *r, int fd, int size)
                 ask_for_room(r, fd, size);
 }
 
+static size_t queued(const struct cop_restore *r, const struct img_file *f)
+{
+        size_t total = 0;
+
+        for (uint32_t i = 0; i < f->packets; i++)
+                total += packet_of(r, f, i)->data.length;
+        return total;
+}
+
+static int room_for(size_t total)
+{
+        return total > INT32_MAX / 8 ? INT32_MAX / 2 : (int)total * 4;
+}
+
+/* By an end that closes then: its buffer may have been larger than that of a new socket. */
+static int write_last(struct cop_restore *r, uint32_t index, struct cop_error *err)
+{
+        const struct img_file *f = RESTORE_FILE(r, index);
+        int want = room_for(queued(r, f) + f->packets * 1024UL);
+
+        if (cop_socket_option(r->last_ends[index], SO_SNDBUF) < want)
+                make_room(r, r->last_ends[index], want);
+        int ret = cop_socket_send_all(r, f, r->last_ends[index]);
+        r->last_ends[index] = cop_close(r->last_ends[index]);
+        errno = -ret;
+        return ret < 0 ? cop_socket_complain(err, f, "filling its queue") : 0;
+}
+
 int cop_socket_restore_queue(struct cop_restore *r, uint32_t index, struct cop_error *err)
 {
         const struct img_file *f = RESTORE_FILE(r, index);
@@ -295,15 +352,14 @@ int cop_socket_restore_queue(struct cop_restore *r, uint32_t index, struct cop_e
 
         if (f->packets == 0)
                 return 0;
+        if (r->last_ends[index] >= 0)
+                return write_last(r, index, err);
         if (f->arg[IMG_SOCK_TYPE] == SOCK_DGRAM)
                 return restore_datagrams(r, index, err);
         if (from < 0)
                 return 0; /* closed: was written before its peer was closed */
-        size_t total = 0;
-        for (uint32_t i = 0; i < f->packets; i++)
-                total += packet_of(r, f, i)->data.length;
         int size = cop_socket_option(from, SO_SNDBUF), locked = cop_socket_option(from, SO_BUF_LOCK);
-        int want = total > INT32_MAX / 8 ? INT32_MAX / 2 : (int)total * 4;
+        int want = room_for(queued(r, f));
         bool room =
                 f->kind == IMG_FILE_INET && size < want; /* it was in two queues; now the sender's alone must take it */
         if (room)

@@ -230,7 +230,38 @@ static int connect_to_nobody(struct cop_restore *r, uint32_t index, struct cop_e
         return 0;
 }
 
-/* Datagram sockets: connect when the peer's address is known, a pair when both point at each other without names. */
+static int connect_nowhere(int fd)
+{
+        struct sockaddr nowhere = {.sa_family = AF_UNSPEC};
+
+        return connect(fd, &nowhere, sizeof(nowhere));
+}
+
+/* Who has no name can be connected to only by being made with it, and be sent to by nobody else. */
+static uint32_t connected_mate(const struct cop_restore *r, uint32_t index)
+{
+        const struct img_file *f = RESTORE_FILE(r, index);
+        uint64_t peer = f->arg[IMG_SOCK_PEER];
+        const struct img_file *g = peer < r->image->count[IMG_FILES] && peer != index ? RESTORE_FILE(r, peer) : NULL;
+
+        if (!g || !cop_socket_unix_datagram(f) || !cop_socket_unix_datagram(g))
+                return IMG_NONE;
+        bool mates = cop_socket_nameless(g) ||
+                     (cop_socket_nameless(f) && (g->arg[IMG_SOCK_PEER] == index || f->packets > 0));
+        return mates ? (uint32_t)peer : IMG_NONE;
+}
+
+uint32_t cop_socket_mate(const struct cop_restore *r, uint32_t index)
+{
+        uint32_t mate = connected_mate(r, index);
+
+        for (uint32_t i = 0; mate == IMG_NONE && i < r->image->count[IMG_FILES]; i++)
+                if (connected_mate(r, i) == index)
+                        mate = i;
+        return mate;
+}
+
+/* Datagram sockets: connect when the peer's address is known. */
 static int connect_datagram(struct cop_restore *r, uint32_t index, struct cop_error *err)
 {
         const struct img_file *f = RESTORE_FILE(r, index);
@@ -241,8 +272,16 @@ static int connect_datagram(struct cop_restore *r, uint32_t index, struct cop_er
                         (void)connect(r->objects[index], cop_socket_address(r, &f->peer), f->peer.length);
                 return 0;
         }
-        if (peer >= r->image->count[IMG_FILES])
-                return f->arg[IMG_SOCK_ERROR] ? connect_to_nobody(r, index, err) : 0;
+        uint32_t mate = cop_socket_mate(r, index);
+        if (peer >= r->image->count[IMG_FILES]) {
+                if (mate == IMG_NONE && cop_socket_nameless(f) && f->packets > 0)
+                        return 0; /* connecting would drop what is queued */
+                if (f->arg[IMG_SOCK_ERROR])
+                        return connect_to_nobody(r, index, err);
+                return mate != IMG_NONE && connect_nowhere(r->objects[index]) < 0
+                               ? cop_socket_complain(err, f, "disconnecting")
+                               : 0;
+        }
         const struct img_ref *to = &RESTORE_FILE(r, peer)->path;
         if (to->length <= sizeof(sa_family_t))
                 return 0;
@@ -274,8 +313,9 @@ static int make_pair(struct cop_restore *r, uint32_t a, uint32_t b, struct cop_e
                 return cop_socket_complain(err, f, "socketpair");
         }
         if (b == IMG_NONE) {
-                cop_socket_send_all(r, f, pair[1]);
-                close(pair[1]);
+                if (p.type == SOCK_DGRAM && !f->arg[IMG_SOCK_ERROR] && connect_nowhere(pair[0]) < 0)
+                        return cop_socket_complain(err, f, "disconnecting");
+                r->last_ends[a] = pair[1];
                 return keep(r, a, pair[0]) < 0 ? cop_socket_complain(err, f, "socketpair") : 0;
         }
         /* First move, then keep: a low number must not be taken twice. */
@@ -467,7 +507,7 @@ static int restore_closed(struct cop_restore *r, uint32_t index, struct cop_erro
         peer = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
         if (peer < 0)
                 return cop_socket_complain(err, f, "a closed connection");
-        cop_socket_send_all(r, f, peer);
+        (void)cop_socket_send_all(r, f, peer);
         await_queue(r, f, r->objects[index]);
         if (f->arg[IMG_SOCK_ERROR] && setsockopt(peer, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset)) < 0)
                 return cop_socket_complain(err, f, "a reset connection");
@@ -551,15 +591,30 @@ enum {
         PASSES
 };
 
+static int restore_pair(struct cop_restore *r, uint32_t a, uint32_t b, struct cop_error *err)
+{
+        const uint32_t both[] = {a, b};
+        int ret = make_pair(r, a, b, err);
+
+        for (size_t i = 0; i < ELEMENTSOF(both) && ret == 0; i++) {
+                const struct img_file *f = RESTORE_FILE(r, both[i]);
+                errno = -bind_unix(r, f, r->objects[both[i]]);
+                if (errno)
+                        ret = cop_socket_complain(err, f, "binding its address");
+        }
+        return ret;
+}
+
 static int restore_single(struct cop_restore *r, uint32_t i, struct cop_error *err)
 {
         const struct img_file *f = RESTORE_FILE(r, i);
-        uint32_t peer = (uint32_t)f->arg[IMG_SOCK_PEER];
-        bool pair = f->kind == IMG_FILE_UNIX && f->arg[IMG_SOCK_TYPE] == SOCK_DGRAM && !cop_socket_named(f) &&
-                    peer < r->image->count[IMG_FILES] && !cop_socket_named(RESTORE_FILE(r, peer)) &&
-                    RESTORE_FILE(r, peer)->arg[IMG_SOCK_PEER] == i;
+        uint32_t mate = cop_socket_unix_datagram(f) ? cop_socket_mate(r, i) : IMG_NONE;
 
-        return pair ? make_pair(r, i, peer, err) : restore_idle(r, i, err);
+        if (mate != IMG_NONE && r->objects[mate] < 0)
+                return restore_pair(r, i, mate, err);
+        if (mate == IMG_NONE && cop_socket_nameless(f) && f->packets > 0)
+                return make_pair(r, i, IMG_NONE, err);
+        return restore_idle(r, i, err);
 }
 
 /* At a listener that is there; without one it is a closed connection. */
@@ -607,7 +662,7 @@ static int pass(struct cop_restore *r, int which, uint32_t i, struct cop_error *
         }
 }
 
-int cop_restore_sockets(struct cop_restore *r, struct cop_error *err)
+static int run_passes(struct cop_restore *r, struct cop_error *err)
 {
         for (int which = 0; which < PASSES; which++)
                 for (uint32_t i = 0; i < r->image->count[IMG_FILES]; i++) {
@@ -616,4 +671,22 @@ int cop_restore_sockets(struct cop_restore *r, struct cop_error *err)
                                 return ret;
                 }
         return 0;
+}
+
+int cop_restore_sockets(struct cop_restore *r, struct cop_error *err)
+{
+        uint32_t n = r->image->count[IMG_FILES];
+        int ret;
+
+        r->last_ends = malloc((n + 1) * sizeof(int));
+        if (!r->last_ends)
+                return cop_error_errno(err, ENOMEM, "rebuilding sockets");
+        for (uint32_t i = 0; i < n; i++)
+                r->last_ends[i] = -EBADF;
+        ret = run_passes(r, err);
+        for (uint32_t i = 0; i < n; i++)
+                cop_close(r->last_ends[i]);
+        free(r->last_ends);
+        r->last_ends = NULL;
+        return ret;
 }

@@ -29,6 +29,19 @@ static inline bool cop_socket_single(const struct img_file *f)
                cop_socket_state(f) == IMG_SOCK_CONNECTING;
 }
 
+static inline bool cop_socket_unix_datagram(const struct img_file *f)
+{
+        return f->kind == IMG_FILE_UNIX && f->arg[IMG_SOCK_TYPE] == SOCK_DGRAM;
+}
+
+/* One that only its mate can send to, the other of the pair that it was made with. */
+static inline bool cop_socket_nameless(const struct img_file *f)
+{
+        return cop_socket_unix_datagram(f) && !cop_socket_named(f);
+}
+
+/* restore_sock.c: the other datagram socket of its pair, whoever they are connected to by now; or IMG_NONE. */
+uint32_t cop_socket_mate(const struct cop_restore *r, uint32_t index);
 /* A descriptor of the file of a unix socket of ours: through it /proc/self/fd leads to the socket, whatever its name is for whom, and
  * also when it has none any more.  Negative: it has no file. */
 int cop_socket_file(int fd);
@@ -52,7 +65,7 @@ int cop_restore_as(struct cop_restore *r, const struct img_credentials *who, int
                    void *argument);
 
 /* restore_queue.c: all that was queued for a socket, written by its peer `fd` before that is closed. */
-void cop_socket_send_all(struct cop_restore *r, const struct img_file *f, int fd);
+int cop_socket_send_all(struct cop_restore *r, const struct img_file *f, int fd);
 /* True for datagram sockets with messages of others than their peer: those must come before it is connected. */
 bool cop_socket_queue_first(const struct cop_restore *r, uint32_t index);
 int cop_socket_restore_queue(struct cop_restore *r, uint32_t index, struct cop_error *err);
