@@ -110,8 +110,8 @@ static bool receives_no_more(int fd)
         return poll(&p, 1, 0) > 0 && p.revents & POLLRDHUP;
 }
 
-/* A connection that has come to its end in both directions, or was reset or refused, is without an address and is told from a new
- * socket by its being shut down. */
+/* A connection that has come to its end in both directions, or was reset or refused, is told from a new socket by its being shut
+ * down. */
 static void dump_ended(struct img_file *f, int fd, const struct tcp_info *info)
 {
         struct pollfd p = {.fd = fd, .events = POLLRDHUP};
@@ -119,10 +119,11 @@ static void dump_ended(struct img_file *f, int fd, const struct tcp_info *info)
         bool met = info->tcpi_bytes_acked > 0 || info->tcpi_bytes_sent > 0 || info->tcpi_bytes_received > 0 ||
                    info->tcpi_segs_out != 1;
 
-        f->peer = (struct img_ref){0};
         f->arg[IMG_SOCK_STATE] = p.revents & POLLRDHUP && (error || met) ? IMG_SOCK_CLOSED : IMG_SOCK_IDLE;
-        if (f->arg[IMG_SOCK_STATE] == IMG_SOCK_IDLE)
+        if (f->arg[IMG_SOCK_STATE] == IMG_SOCK_IDLE) {
+                f->peer = (struct img_ref){0};
                 return;
+        }
         f->arg[IMG_SOCK_SHUTDOWN] = error ? 0 : 2;
         f->arg[IMG_SOCK_ERROR] = error ? met ? ECONNRESET : ECONNREFUSED : 0;
 }
@@ -354,8 +355,8 @@ static int find_waiting(struct cop_dump *d, uint32_t index, struct cop_error *er
                 const struct img_file *g = cop_dump_file_at(d, i);
                 const struct sockaddr_in *a = (const void *)(heap + g->path.offset);
                 if (g->kind != IMG_FILE_INET || g->arg[IMG_SOCK_STATE] != IMG_SOCK_LISTENING ||
-                    f->peer.length < sizeof(sa_family_t) + 2 || g->arg[IMG_SOCK_FAMILY] != f->arg[IMG_SOCK_FAMILY] ||
-                    a->sin_port != to->sin_port || own->sin_port == to->sin_port)
+                    f->peer.length < sizeof(sa_family_t) + 2 || a->sin_port != to->sin_port ||
+                    own->sin_port == to->sin_port)
                         continue;
                 if (!known || known->own_fd < 0 || getsockopt(known->own_fd, IPPROTO_TCP, TCP_INFO, &info, &length) < 0)
                         continue;
@@ -393,25 +394,112 @@ static uint32_t find_tcp_listener(struct cop_dump *d, const struct img_ref *addr
         return found;
 }
 
-/* Both addresses the other way round. */
-static int link_inet(struct cop_dump *d, uint32_t index, struct cop_error *err)
+/* ---- both ends of a TCP connection ---- */
+
+/* Its addresses, of either family as IPv6 has them: the ends need not be of the same. */
+struct end {
+        struct {
+                struct in6_addr own_address, to_address;
+                uint16_t own_port, to_port;
+        } key;
+        uint32_t file;
+};
+
+struct ends {
+        struct end *list; /* owned; sorted */
+        size_t count;
+};
+
+static bool address_of(struct cop_dump *d, const struct img_ref *ref, struct sockaddr_in6 *ret)
+{
+        const char *heap = cop_image_record(d->writer, IMG_HEAP, 0);
+
+        return cop_socket_as_ipv6(heap + ref->offset, ref->length, ret);
+}
+
+static bool get_end(struct cop_dump *d, uint32_t index, struct end *ret)
+{
+        const struct img_file *f = cop_dump_file_at(d, index);
+        struct sockaddr_in6 own, to;
+
+        if (!address_of(d, &f->path, &own) || !address_of(d, &f->peer, &to))
+                return false;
+        *ret = (struct end){.file = index};
+        ret->key.own_address = own.sin6_addr;
+        ret->key.to_address = to.sin6_addr;
+        ret->key.own_port = own.sin6_port;
+        ret->key.to_port = to.sin6_port;
+        return true;
+}
+
+static int compare_ends(const void *a, const void *b)
+{
+        return memcmp(&((const struct end *)a)->key, &((const struct end *)b)->key, sizeof(((struct end *)0)->key));
+}
+
+static int collect_ends(struct cop_dump *d, enum img_socket_state state, struct ends *ret, struct cop_error *err)
+{
+        uint32_t n = cop_image_count(d->writer, IMG_FILES);
+
+        *ret = (struct ends){.list = malloc((n + 1) * sizeof(struct end))};
+        if (!ret->list)
+                return cop_error_errno(err, ENOMEM, "looking for the ends of connections");
+        for (uint32_t i = 0; i < n; i++)
+                if (is_tcp(cop_dump_file_at(d, i), state) && get_end(d, i, &ret->list[ret->count]))
+                        ret->count++;
+        qsort(ret->list, ret->count, sizeof(struct end), compare_ends);
+        return 0;
+}
+
+/* Both addresses the other way round; IMG_NONE: not in the tree. */
+static uint32_t find_other_end(struct cop_dump *d, const struct ends *e, uint32_t index)
+{
+        struct end own, other;
+
+        if (!get_end(d, index, &own))
+                return IMG_NONE;
+        other = own;
+        other.key.own_address = own.key.to_address;
+        other.key.to_address = own.key.own_address;
+        other.key.own_port = own.key.to_port;
+        other.key.to_port = own.key.own_port;
+        const struct end *found = bsearch(&other, e->list, e->count, sizeof(other), compare_ends);
+        return found && found->file != index ? found->file : IMG_NONE;
+}
+
+static int link_inet(struct cop_dump *d, const struct ends *e, uint32_t index, struct cop_error *err)
 {
         struct img_file *f = cop_dump_file_at(d, index);
-        uint32_t n = cop_image_count(d->writer, IMG_FILES);
 
         if (f->arg[IMG_SOCK_STATE] != IMG_SOCK_CONNECTED)
                 return 0;
-        for (uint32_t i = 0; i < n; i++) {
-                const struct img_file *g = cop_dump_file_at(d, i);
-                if (i != index && g->kind == IMG_FILE_INET && g->arg[IMG_SOCK_STATE] == IMG_SOCK_CONNECTED &&
-                    same_bytes(d, &f->path, &g->peer) && same_bytes(d, &g->path, &f->peer))
-                        f->arg[IMG_SOCK_PEER] = i;
-        }
+        f->arg[IMG_SOCK_PEER] = find_other_end(d, e, index);
         f->arg[IMG_SOCK_LISTENER] = find_tcp_listener(d, &f->path);
         if (f->arg[IMG_SOCK_PEER] != IMG_NONE)
                 return 0;
         f->arg[IMG_SOCK_STATE] = IMG_SOCK_CLOSED;
         return find_waiting(d, index, err);
+}
+
+/* Two ends of one connection that was closed by both: made anew as one, it ends again. */
+static int link_ended(struct cop_dump *d, struct cop_error *err)
+{
+        struct ends e = {0};
+        int r = collect_ends(d, IMG_SOCK_CLOSED, &e, err);
+
+        for (size_t i = 0; i < e.count && r == 0; i++) {
+                struct img_file *f = cop_dump_file_at(d, e.list[i].file);
+                uint32_t other = find_other_end(d, &e, e.list[i].file);
+                if (other == IMG_NONE || f->arg[IMG_SOCK_ERROR] || cop_dump_file_at(d, other)->arg[IMG_SOCK_ERROR])
+                        continue;
+                f->arg[IMG_SOCK_PEER] = other;
+                f->arg[IMG_SOCK_LISTENER] = find_tcp_listener(d, &f->path);
+        }
+        for (size_t i = 0; i < e.count && r == 0; i++)
+                if (cop_dump_file_at(d, e.list[i].file)->arg[IMG_SOCK_PEER] != IMG_NONE)
+                        cop_dump_file_at(d, e.list[i].file)->arg[IMG_SOCK_STATE] = IMG_SOCK_CONNECTED;
+        free(e.list);
+        return r;
 }
 
 static int get_queue_seq(int fd, int queue, uint32_t *ret)
@@ -640,55 +728,72 @@ static int dump_received(struct cop_dump *d, uint32_t index, struct cop_error *e
         return cop_dump_stream(d, from->own_fd, to->own_fd, fin, index, err);
 }
 
+static int link_all_inet(struct cop_dump *d, struct cop_error *err)
+{
+        struct ends e = {0};
+        int r = collect_ends(d, IMG_SOCK_CONNECTED, &e, err);
+
+        for (uint32_t i = 0, n = cop_image_count(d->writer, IMG_FILES); i < n && r == 0; i++) {
+                if (is_tcp(cop_dump_file_at(d, i), IMG_SOCK_CONNECTED))
+                        r = link_inet(d, &e, i, err);
+                else if (is_tcp(cop_dump_file_at(d, i), IMG_SOCK_CONNECTING))
+                        link_connecting(d, i);
+        }
+        free(e.list);
+        return r;
+}
+
 int cop_dump_sockets_finish(struct cop_dump *d, struct cop_error *err)
 {
         int r = link_all_unix(d, err);
 
         if (r == 0)
                 r = cop_dump_tcp_waiting(d, false, err);
-        uint32_t n = cop_image_count(d->writer, IMG_FILES);
-        for (uint32_t i = 0; i < n && r == 0; i++) {
-                if (is_tcp(cop_dump_file_at(d, i), IMG_SOCK_CONNECTED))
-                        r = link_inet(d, i, err);
-                else if (is_tcp(cop_dump_file_at(d, i), IMG_SOCK_CONNECTING))
-                        link_connecting(d, i);
-        }
-        for (uint32_t i = 0; i < n && r == 0; i++)
+        if (r == 0)
+                r = link_all_inet(d, err);
+        for (uint32_t i = 0, n = cop_image_count(d->writer, IMG_FILES); i < n && r == 0; i++)
                 r = dump_received(d, i, err);
+        if (r == 0)
+                r = link_ended(d, err);
         if (r == 0)
                 find_makers(d);
         return r;
 }
 
 /* The end of a connection that was taken for closed because its other end was not known yet. */
-static void open_peer_again(struct cop_dump *d, uint32_t index)
+static int open_peers_again(struct cop_dump *d, uint32_t first, struct cop_error *err)
 {
-        const struct img_file *f = cop_dump_file_at(d, index);
+        struct ends e = {0};
+        int r = collect_ends(d, IMG_SOCK_CLOSED, &e, err);
 
-        for (uint32_t i = 0; i < cop_image_count(d->writer, IMG_FILES); i++) {
-                struct img_file *g = cop_dump_file_at(d, i);
-                if (is_tcp(g, IMG_SOCK_CLOSED) && same_bytes(d, &f->path, &g->peer) &&
-                    same_bytes(d, &g->path, &f->peer))
-                        g->arg[IMG_SOCK_STATE] = IMG_SOCK_CONNECTED;
+        for (uint32_t i = first, n = cop_image_count(d->writer, IMG_FILES); i < n && r == 0; i++) {
+                uint32_t other =
+                        is_tcp(cop_dump_file_at(d, i), IMG_SOCK_CONNECTED) ? find_other_end(d, &e, i) : IMG_NONE;
+                if (other != IMG_NONE)
+                        cop_dump_file_at(d, other)->arg[IMG_SOCK_STATE] = IMG_SOCK_CONNECTED;
         }
+        free(e.list);
+        return r;
 }
 
 int cop_dump_sockets_again(struct cop_dump *d, uint32_t first, struct cop_error *err)
 {
-        uint32_t n = cop_image_count(d->writer, IMG_FILES);
+        struct ends e = {0};
         int r = link_all_unix(d, err);
 
-        for (uint32_t i = first; i < n; i++)
-                if (is_tcp(cop_dump_file_at(d, i), IMG_SOCK_CONNECTED))
-                        open_peer_again(d, i);
-        for (uint32_t i = 0; i < n && r == 0; i++) {
+        if (r == 0)
+                r = open_peers_again(d, first, err);
+        if (r == 0)
+                r = collect_ends(d, IMG_SOCK_CONNECTED, &e, err);
+        for (uint32_t i = 0, n = cop_image_count(d->writer, IMG_FILES); i < n && r == 0; i++) {
                 if (!is_tcp(cop_dump_file_at(d, i), IMG_SOCK_CONNECTED) ||
                     (i < first && cop_dump_file_at(d, i)->arg[IMG_SOCK_PEER] != IMG_NONE))
                         continue;
-                r = link_inet(d, i, err);
+                r = link_inet(d, &e, i, err);
                 if (r == 0)
                         r = dump_received(d, i, err);
         }
+        free(e.list);
         if (r == 0)
                 find_makers(d);
         return r;

@@ -384,24 +384,45 @@ static int reached_listener(const struct cop_restore *r, const struct img_ref *t
         return listener;
 }
 
-/* A connection between client and server, accepted from `listener`. */
-static int connect_through(struct cop_restore *r, uint32_t client, uint32_t server, int listener,
+/* One of both ends of a connection to be made. */
+struct end {
+        const struct img_file *file;
+        int fd; /* owned until it is kept */
+};
+
+static int accept_from(int listener)
+{
+        int flags = fcntl(listener, F_GETFL);
+
+        if (flags & O_NONBLOCK)
+                fcntl(listener, F_SETFL, flags & ~O_NONBLOCK);
+        int accepted = accept4(listener, NULL, NULL, SOCK_CLOEXEC), saved = errno;
+        if (flags & O_NONBLOCK)
+                fcntl(listener, F_SETFL, flags);
+        errno = saved;
+        return accepted;
+}
+
+/* A connection between client and server (NULL: it waits to be accepted) by way of `listener`. */
+static int connect_through(struct cop_restore *r, struct end *client, struct end *server, int listener,
                            const struct img_ref *to, struct cop_error *err)
 {
-        const struct img_file *c = RESTORE_FILE(r, client);
-        int fd = cop_socket_new(c), flags, ret;
+        const struct img_file *c = client->file;
+        int ret;
 
-        if (keep(r, client, fd) < 0)
+        client->fd = cop_socket_new(c);
+        if (client->fd < 0)
                 return cop_socket_complain(err, c, "socket");
-        fd = r->objects[client];
-        ret = c->kind == IMG_FILE_UNIX ? bind_unix(r, c, fd) : bind_inet(r, c, fd);
+        ret = c->kind == IMG_FILE_UNIX ? bind_unix(r, c, client->fd) : bind_inet(r, c, client->fd);
         if (ret < 0) {
                 errno = -ret;
                 return cop_socket_complain(err, c, "binding its address");
         }
-        struct connecting call = {.restore = r, .client = c, .to = to, .fd = fd, .listener = listener};
+        if (c->kind == IMG_FILE_INET && c->peer.length > sizeof(sa_family_t))
+                to = &c->peer; /* the listener may be of another family */
+        struct connecting call = {.restore = r, .client = c, .to = to, .fd = client->fd, .listener = listener};
         struct img_credentials holder;
-        const struct img_credentials *who = server != IMG_NONE         ? maker_of(r, RESTORE_FILE(r, server))
+        const struct img_credentials *who = server                     ? maker_of(r, server->file)
                                             : tells_sent(c)            ? maker_of(r, c)
                                             : holder_of(r, c, &holder) ? &holder
                                                                        : NULL;
@@ -410,38 +431,52 @@ static int connect_through(struct cop_restore *r, uint32_t client, uint32_t serv
                 errno = -ret;
                 return cop_socket_complain(err, c, "connecting to the listener");
         }
-        if (server == IMG_NONE)
+        if (!server)
                 return 0;
-        if (c->kind == IMG_FILE_INET)
-                listener = reached_listener(r, to, listener);
-        flags = fcntl(listener, F_GETFL);
-        if (flags & O_NONBLOCK)
-                fcntl(listener, F_SETFL, flags & ~O_NONBLOCK);
-        int accepted = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-        int saved = errno;
-        if (flags & O_NONBLOCK)
-                fcntl(listener, F_SETFL, flags);
-        errno = saved;
-        return keep(r, server, accepted) < 0 ? cop_socket_complain(err, c, "accepting") : 0;
+        server->fd = accept_from(c->kind == IMG_FILE_INET ? reached_listener(r, to, listener) : listener);
+        return server->fd < 0 ? cop_socket_complain(err, c, "accepting") : 0;
+}
+
+static int connect_pair(struct cop_restore *r, uint32_t client, uint32_t server, int listener, const struct img_ref *to,
+                        struct cop_error *err)
+{
+        struct end c = {.file = RESTORE_FILE(r, client), .fd = -EBADF}, s = {.fd = -EBADF};
+
+        if (server != IMG_NONE)
+                s.file = RESTORE_FILE(r, server);
+        int ret = connect_through(r, &c, server == IMG_NONE ? NULL : &s, listener, to, err);
+        if (ret == 0 && (keep(r, client, c.fd) < 0 || (server != IMG_NONE && keep(r, server, s.fd) < 0)))
+                return cop_socket_complain(err, c.file, "keeping a connection");
+        return ret;
+}
+
+/* By way of a listener that is there for a moment. */
+static int connect_alone(struct cop_restore *r, struct end *client, struct end *server, struct cop_error *err)
+{
+        _cleanup_close_ int listener = cop_socket_new(server->file);
+        int ret = listener < 0 ? -errno : bind_inet(r, server->file, listener);
+
+        if (ret < 0 || listen(listener, 1) < 0) {
+                errno = ret < 0 ? -ret : errno;
+                return cop_socket_complain(err, server->file, "a listener for its peer");
+        }
+        return connect_through(r, client, server, listener, &server->file->path, err);
 }
 
 static int pair_inet(struct cop_restore *r, uint32_t a, uint32_t b, struct cop_error *err)
 {
-        const struct img_file *fa = RESTORE_FILE(r, a), *fb = RESTORE_FILE(r, b);
-        uint32_t la = (uint32_t)fa->arg[IMG_SOCK_LISTENER], lb = (uint32_t)fb->arg[IMG_SOCK_LISTENER];
+        struct end ends[] = {{.file = RESTORE_FILE(r, a), .fd = -EBADF}, {.file = RESTORE_FILE(r, b), .fd = -EBADF}};
+        uint32_t la = (uint32_t)ends[0].file->arg[IMG_SOCK_LISTENER],
+                 lb = (uint32_t)ends[1].file->arg[IMG_SOCK_LISTENER];
 
         if (la < r->image->count[IMG_FILES])
-                return connect_through(r, b, a, r->objects[la], &fa->path, err);
+                return connect_pair(r, b, a, r->objects[la], &ends[0].file->path, err);
         if (lb < r->image->count[IMG_FILES])
-                return connect_through(r, a, b, r->objects[lb], &fb->path, err);
-        /* The listener is gone: one for a moment. */
-        _cleanup_close_ int listener = cop_socket_new(fb);
-        int ret = listener < 0 ? -errno : bind_inet(r, fb, listener);
-        if (ret < 0 || listen(listener, 1) < 0) {
-                errno = ret < 0 ? -ret : errno;
-                return cop_socket_complain(err, fb, "a listener for its peer");
-        }
-        return connect_through(r, a, b, listener, &fb->path, err);
+                return connect_pair(r, a, b, r->objects[lb], &ends[1].file->path, err);
+        int ret = connect_alone(r, &ends[0], &ends[1], err);
+        if (ret == 0 && (keep(r, a, ends[0].fd) < 0 || keep(r, b, ends[1].fd) < 0))
+                return cop_socket_complain(err, ends[0].file, "keeping a connection");
+        return ret;
 }
 
 /* A listener of this index that can be connected to by its name. */
@@ -458,9 +493,9 @@ static int pair_unix(struct cop_restore *r, uint32_t a, uint32_t b, struct cop_e
         uint32_t la = (uint32_t)fa->arg[IMG_SOCK_LISTENER], lb = (uint32_t)fb->arg[IMG_SOCK_LISTENER];
 
         if (is_reachable(r, la))
-                return connect_through(r, b, a, r->objects[la], &fa->path, err);
+                return connect_pair(r, b, a, r->objects[la], &fa->path, err);
         if (is_reachable(r, lb))
-                return connect_through(r, a, b, r->objects[lb], &fb->path, err);
+                return connect_pair(r, a, b, r->objects[lb], &fb->path, err);
         return make_pair(r, a, b, err);
 }
 
@@ -476,41 +511,105 @@ static void await_queue(struct cop_restore *r, const struct img_file *f, int fd)
                         return;
 }
 
-/* An end whose other end is closed: for TCP a connection to a listener of ours, dropped at once. */
-static int restore_closed(struct cop_restore *r, uint32_t index, struct cop_error *err)
+static bool is_local(const struct img_file *like, const struct sockaddr *address, socklen_t length)
 {
-        const struct img_file *f = RESTORE_FILE(r, index);
+        struct sockaddr_in6 any_port = {0};
+        _cleanup_close_ int fd = cop_socket_new(like);
+
+        memcpy(&any_port, address, MIN_OF((size_t)length, sizeof(any_port)));
+        any_port.sin6_port = 0; /* at the same place for IPv4 */
+        return fd >= 0 && bind(fd, (const struct sockaddr *)&any_port, length) == 0;
+}
+
+static uint32_t find_listener(const struct cop_restore *r, const struct img_ref *address)
+{
+        for (uint32_t i = 0; i < r->image->count[IMG_FILES]; i++) {
+                const struct img_file *f = RESTORE_FILE(r, i);
+                if (f->kind == IMG_FILE_INET && cop_socket_state(f) == IMG_SOCK_LISTENING && r->objects[i] >= 0 &&
+                    cop_socket_named(f) &&
+                    port_of(cop_socket_address(r, &f->path)) == port_of(cop_socket_address(r, address)))
+                        return i;
+        }
+        return IMG_NONE;
+}
+
+/* With the addresses that it had, where both are of this machine. */
+static int connect_as_before(struct cop_restore *r, struct end *own, struct end *other)
+{
+        const struct img_file *f = own->file;
+        uint32_t mine, others;
+
+        if (!cop_socket_named(f) || f->peer.length <= sizeof(sa_family_t) ||
+            !is_local(f, cop_socket_address(r, &f->path), f->path.length) ||
+            !is_local(f, cop_socket_address(r, &f->peer), f->peer.length))
+                return -EADDRNOTAVAIL;
+        mine = find_listener(r, &f->path);
+        others = find_listener(r, &f->peer);
+        if (others != IMG_NONE)
+                return connect_through(r, own, other, r->objects[others], &f->peer, NULL);
+        if (mine != IMG_NONE)
+                return connect_through(r, other, own, r->objects[mine], &f->path, NULL);
+        return connect_alone(r, own, other, NULL);
+}
+
+/* Anywhere on this machine. */
+static int connect_anywhere(const struct img_file *f, struct end *own, struct end *other)
+{
         union {
                 struct sockaddr any;
                 struct sockaddr_in in;
                 struct sockaddr_in6 in6;
         } to = {.in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)}};
+        socklen_t length = sizeof(to.in);
+        bool refused = f->arg[IMG_SOCK_ERROR] == ECONNREFUSED;
+
+        if (f->arg[IMG_SOCK_FAMILY] == AF_INET6) {
+                to.in6 = (struct sockaddr_in6){.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+                length = sizeof(to.in6);
+        }
+        _cleanup_close_ int listener = cop_socket_new(f);
+        own->fd = cop_socket_new(f);
+        if (listener < 0 || own->fd < 0 || bind(listener, &to.any, length) < 0 ||
+            (!refused && listen(listener, 1) < 0) || getsockname(listener, &to.any, &length) < 0 ||
+            (refused && fcntl(own->fd, F_SETFL, O_NONBLOCK) < 0) || /* the answer must not be told to us */
+            (connect(own->fd, &to.any, length) < 0 && !(refused && errno == EINPROGRESS)))
+                return -errno;
+        if (!refused)
+                other->fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+        return !refused && other->fd < 0 ? -errno : 0;
+}
+
+/* An end whose other end is closed: for TCP a connection that is dropped at once. */
+static int restore_closed(struct cop_restore *r, uint32_t index, struct cop_error *err)
+{
+        const struct img_file *f = RESTORE_FILE(r, index);
+        struct img_file peer = {.kind = IMG_FILE_INET, .path = f->peer, .peer = f->path};
+        struct end own = {.file = f, .fd = -EBADF}, other = {.file = &peer, .fd = -EBADF};
         const struct linger reset = {.l_onoff = 1};
-        socklen_t length = sizeof(to);
+        bool refused = f->arg[IMG_SOCK_ERROR] == ECONNREFUSED;
 
         if (f->kind == IMG_FILE_UNIX)
                 return make_pair(r, index, IMG_NONE, err);
-        bool refused = f->arg[IMG_SOCK_ERROR] == ECONNREFUSED;
-        if (f->arg[IMG_SOCK_FAMILY] == AF_INET6)
-                to.in6 = (struct sockaddr_in6){.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
-        _cleanup_close_ int listener = cop_socket_new(f);
-        _cleanup_close_ int peer = -EBADF;
-        if (listener < 0 ||
-            bind(listener, &to.any, f->arg[IMG_SOCK_FAMILY] == AF_INET6 ? sizeof(to.in6) : sizeof(to.in)) < 0 ||
-            (!refused && listen(listener, 1) < 0) || getsockname(listener, &to.any, &length) < 0 ||
-            keep(r, index, cop_socket_new(f)) < 0 ||
-            (refused && fcntl(r->objects[index], F_SETFL, O_NONBLOCK) < 0) || /* the answer must not be told to us */
-            (connect(r->objects[index], &to.any, length) < 0 && !(refused && errno == EINPROGRESS)))
-                return cop_socket_complain(err, f, "a closed connection");
-        if (refused)
-                return 0;
-        peer = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-        if (peer < 0)
-                return cop_socket_complain(err, f, "a closed connection");
-        (void)cop_socket_send_all(r, f, peer);
+        memcpy(peer.arg, f->arg, sizeof(peer.arg[0]) * (IMG_SOCK_PROTOCOL + 1));
+        int ret = refused ? -ECONNREFUSED : connect_as_before(r, &own, &other);
+        if (ret < 0) {
+                cop_close(own.fd);
+                cop_close(other.fd);
+                own.fd = other.fd = -EBADF;
+                ret = connect_anywhere(f, &own, &other);
+        }
+        if (ret == 0)
+                ret = keep(r, index, own.fd);
+        if (ret < 0 || refused) {
+                errno = -ret;
+                cop_close(other.fd);
+                return ret < 0 ? cop_socket_complain(err, f, "a closed connection") : 0;
+        }
+        (void)cop_socket_send_all(r, f, other.fd);
         await_queue(r, f, r->objects[index]);
-        if (f->arg[IMG_SOCK_ERROR] && setsockopt(peer, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset)) < 0)
-                return cop_socket_complain(err, f, "a reset connection");
+        if (f->arg[IMG_SOCK_ERROR])
+                (void)setsockopt(other.fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+        cop_close(other.fd);
         return 0;
 }
 
@@ -530,9 +629,7 @@ static int restore_pending(struct cop_restore *r, uint32_t index, struct cop_err
         uint32_t listener = (uint32_t)f->arg[IMG_SOCK_LISTENER];
         const struct img_ref *to = &RESTORE_FILE(r, listener)->path;
 
-        /* The listener may be of IPv6, and the client of IPv4. */
-        return connect_through(r, index, IMG_NONE, r->objects[listener],
-                               f->kind == IMG_FILE_INET && tells_sent(f) ? &f->peer : to, err);
+        return connect_pair(r, index, IMG_NONE, r->objects[listener], to, err);
 }
 
 /* All that wait at a listener, in their order. */

@@ -1,4 +1,5 @@
-/* TCP connections that are over: closed by both sides with data left, reset with data left, reset and told so, refused. */
+/* TCP connections that are over: closed by both sides with data left, reset with data left, reset and told so, refused; their addresses,
+ * where the listener is there still or gone. */
 #include "../sock.h"
 
 struct end {
@@ -29,6 +30,30 @@ static void reset(int fd)
         CHECK(setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof(none)) == 0 && close(fd) == 0);
 }
 
+struct names {
+        int fd;
+        struct sockaddr_in own, to;
+};
+
+static struct names names_of(int fd)
+{
+        struct names n = {.fd = fd, .own = own_name(fd)};
+        socklen_t length = sizeof(n.to);
+
+        CHECK(getsockopt(fd, SOL_SOCKET, SO_PEERNAME, &n.to, &length) == 0);
+        return n;
+}
+
+static void check_names(const struct names *n)
+{
+        struct names now = names_of(n->fd);
+
+        if (now.own.sin_port != n->own.sin_port || now.to.sin_port != n->to.sin_port ||
+            now.own.sin_addr.s_addr != n->own.sin_addr.s_addr || now.to.sin_addr.s_addr != n->to.sin_addr.s_addr)
+                victim_fail("descriptor %d: port %d to %d, not %d to %d", n->fd, ntohs(now.own.sin_port),
+                            ntohs(now.to.sin_port), ntohs(n->own.sin_port), ntohs(n->to.sin_port));
+}
+
 int main(void)
 {
         int both[2], broken[2], told[2], half[2];
@@ -53,6 +78,18 @@ int main(void)
         CHECK(close(half[0]) == 0);
         int taken = tcp_listen(&nobody, 1), refused = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
         CHECK(close(taken) == 0 && connect(refused, (struct sockaddr *)&nobody, sizeof(nobody)) == -1);
+        /* Left by the client and by the server, at a listener that is there. */
+        struct sockaddr_in there = LOOPBACK;
+        int l = tcp_listen(&there, 4), c[2], s[2];
+        for (int i = 0; i < 2; i++) {
+                c[i] = tcp_connect(&there);
+                s[i] = accept(l, NULL, NULL);
+        }
+        CHECK(close(c[0]) == 0 && close(s[1]) == 0);
+        await(s[0], POLLRDHUP);
+        await(c[1], POLLRDHUP);
+        struct names names[] = {names_of(both[0]), names_of(both[1]), names_of(broken[1]), names_of(told[1]),
+                                names_of(half[1]), names_of(s[0]),    names_of(c[1])};
         struct end ends[] = {await(both[1], POLLHUP), await(both[0], POLLHUP),   await(broken[1], POLLERR),
                              await(told[1], POLLHUP), await(half[1], POLLRDHUP), await(refused, POLLERR)};
         victim_ready();
@@ -60,6 +97,12 @@ int main(void)
         for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
                 if (events_of(ends[i].fd) != ends[i].events)
                         victim_fail("end %zu: events %#x, not %#x", i, events_of(ends[i].fd), ends[i].events);
+        for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+                check_names(&names[i]);
+        CHECK(recv(s[0], buf, 1, 0) == 0 && recv(c[1], buf, 1, 0) == 0);
+        int again = tcp_connect(&there), taken_again = accept(l, NULL, NULL);
+        say(again, "again");
+        expect(taken_again, "again");
         expect(both[1], "left");
         CHECK(recv(both[1], buf, 1, 0) == 0 && send(both[1], "x", 1, MSG_NOSIGNAL) == -1 && errno == EPIPE);
         CHECK(recv(both[0], buf, 1, 0) == 0);
