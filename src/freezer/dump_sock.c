@@ -102,6 +102,14 @@ static void add_peer_name(struct cop_dump *d, struct img_file *f, int fd)
                 f->peer = cop_image_put(d->writer, &address, length);
 }
 
+/* 3 when it sends no more either. */
+static unsigned is_hung_up(int fd)
+{
+        struct pollfd p = {.fd = fd, .events = POLLRDHUP};
+
+        return poll(&p, 1, 0) <= 0 ? 0 : p.revents & POLLHUP ? 3 : p.revents & POLLRDHUP ? 1 : 0;
+}
+
 /* In a state in which no FIN has come only a shutdown(SHUT_RD) makes this so; when one has come it makes no difference. */
 static bool receives_no_more(int fd)
 {
@@ -194,7 +202,7 @@ static int dump_inet(struct cop_dump *d, struct cop_dump_file *known, struct img
                                          (int)f->arg[IMG_SOCK_PROTOCOL], known->fd);
         add_peer_name(d, f, fd);
         f->arg[IMG_SOCK_STATE] = IMG_SOCK_IDLE;
-        f->arg[IMG_SOCK_SHUTDOWN] = receives_no_more(fd);
+        f->arg[IMG_SOCK_SHUTDOWN] = is_hung_up(fd);
         return cop_dump_queue(d, known, f, fd, err);
 }
 
@@ -216,6 +224,15 @@ static int check_answers(struct cop_dump *d, const struct cop_dump_file *known, 
         if (recvfrom(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT, (struct sockaddr *)&from, &length) < 0 || from.nl_groups)
                 return 0;
         return cop_not_freezable(d, known->proc, err, "has not read what a netlink socket answered (fd %d)", known->fd);
+}
+
+static void add_netlink_peer(struct cop_dump *d, struct img_file *f, int fd)
+{
+        struct sockaddr_nl peer = {0};
+        socklen_t length = sizeof(peer);
+
+        if (getpeername(fd, (struct sockaddr *)&peer, &length) == 0 && (peer.nl_pid || peer.nl_groups))
+                f->peer = cop_image_put(d->writer, &peer, sizeof(peer));
 }
 
 int cop_dump_socket(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct cop_error *err)
@@ -245,6 +262,7 @@ int cop_dump_socket(struct cop_dump *d, struct cop_dump_file *known, struct img_
         case AF_NETLINK:
                 f->kind = IMG_FILE_NETLINK;
                 f->arg[IMG_SOCK_STATE] = IMG_SOCK_IDLE;
+                add_netlink_peer(d, f, fd);
                 return check_answers(d, known, fd, err);
         default:
                 return cop_not_freezable(d, known->proc, err, "holds a socket of family %d (fd %d)", family, known->fd);
@@ -743,6 +761,32 @@ static int link_all_inet(struct cop_dump *d, struct cop_error *err)
         return r;
 }
 
+static bool is_udp(const struct img_file *f)
+{
+        return f->kind == IMG_FILE_INET && f->arg[IMG_SOCK_PROTOCOL] == IPPROTO_UDP;
+}
+
+/* Only sock_diag tells that one sends no more, while it still receives. */
+static void find_udp_shutdown(struct cop_dump *d)
+{
+        struct cop_tcp_table t = {0};
+        uint32_t n = cop_image_count(d->writer, IMG_FILES);
+        bool any = false;
+
+        for (uint32_t i = 0; i < n && !any; i++)
+                any = is_udp(cop_dump_file_at(d, i));
+        if (!any || cop_udp_table_collect(d->net_diag_fd, &t, NULL) < 0)
+                t.count = 0;
+        for (size_t k = 0; k < t.count; k++) {
+                if (!t.list[k].shutdown)
+                        continue;
+                for (uint32_t i = 0; i < n; i++)
+                        if (is_udp(cop_dump_file_at(d, i)) && cop_dump_file_at(d, i)->ino == t.list[k].ino)
+                                cop_dump_file_at(d, i)->arg[IMG_SOCK_SHUTDOWN] = t.list[k].shutdown;
+        }
+        cop_tcp_table_done(&t);
+}
+
 int cop_dump_sockets_finish(struct cop_dump *d, struct cop_error *err)
 {
         int r = link_all_unix(d, err);
@@ -755,8 +799,10 @@ int cop_dump_sockets_finish(struct cop_dump *d, struct cop_error *err)
                 r = dump_received(d, i, err);
         if (r == 0)
                 r = link_ended(d, err);
-        if (r == 0)
+        if (r == 0) {
+                find_udp_shutdown(d);
                 find_makers(d);
+        }
         return r;
 }
 

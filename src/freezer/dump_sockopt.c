@@ -63,7 +63,7 @@ static const struct {
         {0, SOL_SOCKET, SO_RCVTIMEO, 0},
         {0, SOL_SOCKET, SO_SNDTIMEO, 0},
         {0, SOL_SOCKET, SO_RCVLOWAT, 1},
-        {0, SOL_SOCKET, SO_REUSEPORT, 0},
+        {AF_INET, SOL_SOCKET, SO_REUSEPORT, ALWAYS},
         {0, SOL_SOCKET, SO_DONTROUTE, 0},
         {0, SOL_SOCKET, SO_BINDTODEVICE, 0},
         {0, SOL_SOCKET, SO_MARK, 0},

@@ -271,7 +271,8 @@ static int restore_datagrams(struct cop_restore *r, uint32_t index, struct cop_e
         uint32_t mate = nameless ? cop_socket_mate(r, index) : IMG_NONE;
         int ret = find_destination(r, index, &to, &file_fd);
 
-        if (nameless && mate == IMG_NONE)
+        if ((nameless && mate == IMG_NONE) ||
+            (f->kind == IMG_FILE_INET && (!cop_socket_named(f) || !cop_socket_is_here(r, f, &f->path))))
                 return 0;
         for (uint32_t i = 0; i < f->packets && ret >= 0; i++)
                 ret = nameless ? send_packet(r, r->objects[mate], packet_of(r, f, i), false, NULL)

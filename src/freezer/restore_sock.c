@@ -5,6 +5,7 @@
  * connections, and those not accepted yet; queued data; shut-down directions.
  */
 #include <fcntl.h>
+#include <linux/netlink.h>
 #include <linux/socket.h>
 #include <linux/sockios.h>
 #include <netinet/in.h>
@@ -158,15 +159,65 @@ static uint16_t port_of(const struct sockaddr *a)
         return ((const struct sockaddr_in *)(const void *)a)->sin_port; /* at the same place for IPv6 */
 }
 
-static int bind_inet(struct cop_restore *r, const struct img_file *f, int fd)
+bool cop_socket_is_here(const struct cop_restore *r, const struct img_file *like, const struct img_ref *address)
+{
+        struct sockaddr_in6 a = {0};
+
+        memcpy(&a, cop_socket_address(r, address), MIN_OF((size_t)address->length, sizeof(a)));
+        a.sin6_port = 0; /* at the same place for IPv4 */
+        if (a.sin6_family == AF_INET &&
+            ntohl(((const struct sockaddr_in *)(const void *)&a)->sin_addr.s_addr) >> 24 == 127)
+                return true;
+        _cleanup_close_ int fd = cop_socket_new(like);
+        return fd >= 0 && bind(fd, (const struct sockaddr *)&a, address->length) == 0;
+}
+
+/* Of several sockets at one port one may have taken its consent (SO_REUSEPORT) back since: all have it until options are set. */
+static void share_port(struct cop_restore *r, const struct img_file *f, int fd)
 {
         int on = 1;
 
-        if (!cop_socket_named(f) || port_of(cop_socket_address(r, &f->path)) == 0)
+        setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on));
+        for (uint32_t i = 0; i < r->image->count[IMG_FILES]; i++) {
+                const struct img_file *g = RESTORE_FILE(r, i);
+                if (g->kind == IMG_FILE_INET && r->objects[i] >= 0 && g->arg[IMG_SOCK_TYPE] == f->arg[IMG_SOCK_TYPE] &&
+                    cop_socket_named(g) &&
+                    port_of(cop_socket_address(r, &g->path)) == port_of(cop_socket_address(r, &f->path)))
+                        setsockopt(r->objects[i], SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on));
+        }
+}
+
+/* An address that is not here: the socket has been bound to it by IP_FREEBIND, or it has gone since. */
+static int bind_to_absent(const struct sockaddr *address, socklen_t length, int fd)
+{
+        int on = 1, off = 0, was = 0;
+        socklen_t size = sizeof(was);
+
+        (void)getsockopt(fd, IPPROTO_IP, IP_FREEBIND, &was, &size);
+        (void)setsockopt(fd, IPPROTO_IP, IP_FREEBIND, &on, sizeof(on));
+        int ret = bind(fd, address, length) < 0 ? -errno : 0;
+        if (!was)
+                (void)setsockopt(fd, IPPROTO_IP, IP_FREEBIND, &off, sizeof(off));
+        return ret;
+}
+
+static int bind_inet(struct cop_restore *r, const struct img_file *f, int fd)
+{
+        const struct sockaddr *a = cop_socket_address(r, &f->path);
+        int on = 1;
+
+        if (!cop_socket_named(f) || port_of(a) == 0)
                 return 0;
         setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
         cop_socket_set_before_bind(r, f, fd);
-        return bind(fd, cop_socket_address(r, &f->path), f->path.length) < 0 ? -errno : 0;
+        int ret = bind(fd, a, f->path.length) < 0 ? -errno : 0;
+        if (ret == -EADDRNOTAVAIL && cop_socket_single(f))
+                ret = bind_to_absent(a, f->path.length, fd);
+        if (ret == -EADDRINUSE) {
+                share_port(r, f, fd);
+                ret = bind(fd, a, f->path.length) < 0 ? -errno : 0;
+        }
+        return ret;
 }
 
 /* Whom SO_PEERCRED names: who made a pair or listened, or, at the accepting end of a connection, who connected. */
@@ -186,6 +237,17 @@ static int start_listening(void *argument)
         return listen(l->fd, l->backlog) < 0 ? -errno : 0;
 }
 
+static int restore_netlink(struct cop_restore *r, const struct img_file *f, int fd)
+{
+        struct sockaddr_nl own = {0};
+
+        memcpy(&own, cop_socket_address(r, &f->path), MIN_OF((size_t)f->path.length, sizeof(own)));
+        /* To bind without either would give it a number. */
+        if ((own.nl_pid || own.nl_groups) && bind(fd, (const struct sockaddr *)&own, sizeof(own)) < 0)
+                return -errno;
+        return f->peer.length && connect(fd, cop_socket_address(r, &f->peer), f->peer.length) < 0 ? -errno : 0;
+}
+
 static int restore_idle(struct cop_restore *r, uint32_t index, struct cop_error *err)
 {
         const struct img_file *f = RESTORE_FILE(r, index);
@@ -195,7 +257,7 @@ static int restore_idle(struct cop_restore *r, uint32_t index, struct cop_error 
                 return cop_socket_complain(err, f, "socket");
         fd = r->objects[index];
         if (f->kind == IMG_FILE_NETLINK)
-                ret = cop_socket_named(f) ? bind(fd, cop_socket_address(r, &f->path), f->path.length) : 0;
+                ret = restore_netlink(r, f, fd);
         else
                 ret = f->kind == IMG_FILE_UNIX ? bind_unix(r, f, fd) : bind_inet(r, f, fd);
         if (ret < 0) {
@@ -206,6 +268,10 @@ static int restore_idle(struct cop_restore *r, uint32_t index, struct cop_error 
                 return 0;
         struct listening l = {.fd = fd, .backlog = (int)f->arg[IMG_SOCK_BACKLOG]};
         ret = cop_restore_as(r, maker_of(r, f), start_listening, &l);
+        if (ret == -EADDRINUSE && f->kind == IMG_FILE_INET) {
+                share_port(r, f, fd);
+                ret = start_listening(&l);
+        }
         if (ret < 0) {
                 errno = -ret;
                 return cop_socket_complain(err, f, "listening");
@@ -420,6 +486,10 @@ static int connect_through(struct cop_restore *r, struct end *client, struct end
         }
         if (c->kind == IMG_FILE_INET && c->peer.length > sizeof(sa_family_t))
                 to = &c->peer; /* the listener may be of another family */
+        if (c->kind == IMG_FILE_INET && !cop_socket_is_here(r, c, to)) {
+                errno = EADDRNOTAVAIL; /* nothing may be sent to another machine */
+                return cop_socket_complain(err, c, "connecting to the listener");
+        }
         struct connecting call = {.restore = r, .client = c, .to = to, .fd = client->fd, .listener = listener};
         struct img_credentials holder;
         const struct img_credentials *who = server                     ? maker_of(r, server->file)
@@ -511,16 +581,6 @@ static void await_queue(struct cop_restore *r, const struct img_file *f, int fd)
                         return;
 }
 
-static bool is_local(const struct img_file *like, const struct sockaddr *address, socklen_t length)
-{
-        struct sockaddr_in6 any_port = {0};
-        _cleanup_close_ int fd = cop_socket_new(like);
-
-        memcpy(&any_port, address, MIN_OF((size_t)length, sizeof(any_port)));
-        any_port.sin6_port = 0; /* at the same place for IPv4 */
-        return fd >= 0 && bind(fd, (const struct sockaddr *)&any_port, length) == 0;
-}
-
 static uint32_t find_listener(const struct cop_restore *r, const struct img_ref *address)
 {
         for (uint32_t i = 0; i < r->image->count[IMG_FILES]; i++) {
@@ -539,9 +599,8 @@ static int connect_as_before(struct cop_restore *r, struct end *own, struct end 
         const struct img_file *f = own->file;
         uint32_t mine, others;
 
-        if (!cop_socket_named(f) || f->peer.length <= sizeof(sa_family_t) ||
-            !is_local(f, cop_socket_address(r, &f->path), f->path.length) ||
-            !is_local(f, cop_socket_address(r, &f->peer), f->peer.length))
+        if (!cop_socket_named(f) || f->peer.length <= sizeof(sa_family_t) || !cop_socket_is_here(r, f, &f->path) ||
+            !cop_socket_is_here(r, f, &f->peer))
                 return -EADDRNOTAVAIL;
         mine = find_listener(r, &f->path);
         others = find_listener(r, &f->peer);

@@ -47,6 +47,8 @@ uint32_t cop_socket_mate(const struct cop_restore *r, uint32_t index);
 int cop_socket_file(int fd);
 struct sockaddr_un;
 void cop_socket_file_address(int file_fd, struct sockaddr_un *ret);
+/* Whether a network address is one of this machine, for a socket like this one: nothing may be sent to another. */
+bool cop_socket_is_here(const struct cop_restore *r, const struct img_file *like, const struct img_ref *address);
 /* A new socket of the kind of this one, or -1 with errno. */
 int cop_socket_new(const struct img_file *f);
 /* 0 when it cannot be had. */

@@ -127,6 +127,7 @@ void cop_socket_set_options(struct cop_restore *r, const struct img_file *f, int
                 } else if (!is_last(&o[i]))
                         set_option(fd, &o[i]);
         }
+        (void)setsockopt(fd, SOL_SOCKET, SO_BUF_LOCK, &locked, sizeof(locked)); /* setting a size has changed it */
         if (f->kind == IMG_FILE_NETLINK)
                 join_netlink_groups(r, f, fd);
         else

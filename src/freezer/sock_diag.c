@@ -144,7 +144,7 @@ const struct cop_unix_info *cop_unix_table_find(const struct cop_unix_table *t, 
         return t->count ? bsearch(&key, t->list, t->count, sizeof(key), compare_unix) : NULL;
 }
 
-/* ---- TCP ---- */
+/* ---- TCP and UDP ---- */
 
 static struct sockaddr_in6 as_ipv6(int family, const void *address, uint16_t port)
 {
@@ -178,6 +178,21 @@ bool cop_socket_as_ipv6(const void *address, size_t length, struct sockaddr_in6 
         return true;
 }
 
+static uint32_t shutdown_of(const struct nlmsghdr *h)
+{
+        size_t first = NLMSG_LENGTH(NLMSG_ALIGN(sizeof(struct inet_diag_msg)));
+
+        for (size_t at = first; at + NLA_HDRLEN <= h->nlmsg_len;) {
+                const struct nlattr *a = (const void *)((const char *)h + at);
+                if (a->nla_len < NLA_HDRLEN || a->nla_len > h->nlmsg_len - at)
+                        break;
+                if (a->nla_type == INET_DIAG_SHUTDOWN && a->nla_len > NLA_HDRLEN)
+                        return *((const uint8_t *)a + NLA_HDRLEN);
+                at += NLA_ALIGN(a->nla_len);
+        }
+        return 0;
+}
+
 static int parse_tcp(void *table, const struct nlmsghdr *h)
 {
         struct cop_tcp_table *t = table;
@@ -193,11 +208,12 @@ static int parse_tcp(void *table, const struct nlmsghdr *h)
                 .ino = m->idiag_inode,
                 .queued = m->idiag_rqueue,
                 .state = m->idiag_state,
+                .shutdown = shutdown_of(h),
         };
         return 0;
 }
 
-int cop_tcp_table_collect(int diag_fd, struct cop_tcp_table *t, struct cop_error *err)
+static int collect_inet(int diag_fd, uint8_t protocol, uint32_t states, struct cop_tcp_table *t, struct cop_error *err)
 {
         struct {
                 struct nlmsghdr h;
@@ -206,10 +222,7 @@ int cop_tcp_table_collect(int diag_fd, struct cop_tcp_table *t, struct cop_error
                 .h = {.nlmsg_len = sizeof(request),
                       .nlmsg_type = SOCK_DIAG_BY_FAMILY,
                       .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP},
-                .r = {.sdiag_protocol = IPPROTO_TCP,
-                      .idiag_states = 1U << TCP_ESTABLISHED | 1U << TCP_FIN_WAIT1 | 1U << TCP_FIN_WAIT2 |
-                                      1U << TCP_TIME_WAIT | 1U << TCP_CLOSE_WAIT | 1U << TCP_LAST_ACK |
-                                      1U << TCP_CLOSING},
+                .r = {.sdiag_protocol = protocol, .idiag_states = states},
         };
         static const uint8_t families[] = {AF_INET, AF_INET6};
         int r = 0;
@@ -219,6 +232,19 @@ int cop_tcp_table_collect(int diag_fd, struct cop_tcp_table *t, struct cop_error
                 r = ask(diag_fd, &request, sizeof(request), parse_tcp, t, err);
         }
         return r;
+}
+
+int cop_tcp_table_collect(int diag_fd, struct cop_tcp_table *t, struct cop_error *err)
+{
+        return collect_inet(diag_fd, IPPROTO_TCP,
+                            1U << TCP_ESTABLISHED | 1U << TCP_FIN_WAIT1 | 1U << TCP_FIN_WAIT2 | 1U << TCP_TIME_WAIT |
+                                    1U << TCP_CLOSE_WAIT | 1U << TCP_LAST_ACK | 1U << TCP_CLOSING,
+                            t, err);
+}
+
+int cop_udp_table_collect(int diag_fd, struct cop_tcp_table *t, struct cop_error *err)
+{
+        return collect_inet(diag_fd, IPPROTO_UDP, 1U << TCP_ESTABLISHED | 1U << TCP_CLOSE, t, err);
 }
 
 void cop_tcp_table_done(struct cop_tcp_table *t)

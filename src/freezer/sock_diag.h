@@ -37,12 +37,13 @@ struct cop_unix_table {
         size_t icon_count, icons_allocated;
 };
 
-/* One TCP socket; IPv4 addresses as IPv6 has them, ports in network order.  The inode is 0 when nobody has it: it waits to be
+/* One TCP or UDP socket; IPv4 addresses as IPv6 has them, ports in network order.  The inode is 0 when nobody has it: it waits to be
  * accepted, or was closed and has not come to its end. */
 struct cop_tcp_info {
         struct sockaddr_in6 local, remote;
         uint32_t ino, queued;
         int state; /* as TCP_ESTABLISHED … */
+        uint32_t shutdown;
 };
 
 struct cop_tcp_table {
@@ -60,4 +61,6 @@ const struct cop_unix_info *cop_unix_table_find(const struct cop_unix_table *t, 
 bool cop_socket_as_ipv6(const void *address, size_t length, struct sockaddr_in6 *ret);
 /* All that are connected, or were until one side has closed. */
 int cop_tcp_table_collect(int diag_fd, struct cop_tcp_table *t, struct cop_error *err);
+/* All UDP sockets that have a port. */
+int cop_udp_table_collect(int diag_fd, struct cop_tcp_table *t, struct cop_error *err);
 void cop_tcp_table_done(struct cop_tcp_table *t);
