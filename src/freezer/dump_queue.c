@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/sysmacros.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -46,6 +47,16 @@ static const struct cmsghdr *find_rights(struct msghdr *m)
         return NULL;
 }
 
+/* What a thaw has not yet when it fills queues: processes and the files of sockets. */
+static bool is_late(struct cop_dump *d, uint32_t file)
+{
+        const struct img_file *f = cop_image_record(d->writer, IMG_FILES, file);
+
+        return f->kind == IMG_FILE_PIDFD || f->kind == IMG_FILE_PROC ||
+               (f->kind == IMG_FILE_DEVICE && f->arg[0] == makedev(5, 0)) ||
+               (f->kind == IMG_FILE_DIRECTORY && S_ISSOCK(f->arg[1]));
+}
+
 /* They are files of the image like any other. */
 static int dump_rights(struct cop_dump *d, struct msghdr *m, struct img_packet *p, const struct cop_dump_file *known,
                        struct cop_error *err)
@@ -64,6 +75,11 @@ static int dump_rights(struct cop_dump *d, struct msghdr *m, struct img_packet *
                         files[i] = (uint32_t)file;
                 close(list[i]);
         }
+        for (size_t i = 0; i < MIN_OF(n, (size_t)FILES_MAX) && r == 0; i++)
+                if (is_late(d, files[i]))
+                        r = cop_not_freezable(d, known->proc, err,
+                                              "has a pidfd or a file of /proc, /dev/tty or a socket in flight (fd %d)",
+                                              known->fd);
         if (r == 0 && (m->msg_flags & MSG_CTRUNC || n > FILES_MAX))
                 r = cop_not_freezable(d, known->proc, err, "has too many descriptors in flight (fd %d)", known->fd);
         if (r == 0)
