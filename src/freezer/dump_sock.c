@@ -191,14 +191,16 @@ static int dump_inet(struct cop_dump *d, struct cop_dump_file *known, struct img
         f->kind = IMG_FILE_INET;
         if (f->arg[IMG_SOCK_TYPE] == SOCK_STREAM && f->arg[IMG_SOCK_PROTOCOL] == IPPROTO_TCP)
                 return dump_tcp(d, f, fd, err);
-        if (f->arg[IMG_SOCK_TYPE] == SOCK_DGRAM && f->arg[IMG_SOCK_PROTOCOL] != IPPROTO_UDP &&
-            f->arg[IMG_SOCK_PROTOCOL] != IPPROTO_UDPLITE) /* a new network namespace lets nobody have one */
-                return cop_not_freezable(d, known->proc, err, "holds an ICMP echo socket (fd %d)", known->fd);
+        if (f->arg[IMG_SOCK_TYPE] == SOCK_RAW || cop_socket_is_echo(f)) {
+                add_peer_name(d, f, fd);
+                f->arg[IMG_SOCK_SHUTDOWN] = is_hung_up(fd);
+                return cop_dump_raw(d, known, f, fd, err);
+        }
         if (f->arg[IMG_SOCK_TYPE] == SOCK_DGRAM && holds_back(fd))
                 return cop_not_freezable(d, known->proc, err,
                                          "holds back a part of a datagram (UDP_CORK or MSG_MORE, fd %d)", known->fd);
         if (f->arg[IMG_SOCK_TYPE] != SOCK_DGRAM)
-                return cop_not_freezable(d, known->proc, err, "holds a raw or unknown socket of protocol %d (fd %d)",
+                return cop_not_freezable(d, known->proc, err, "holds an unknown socket of protocol %d (fd %d)",
                                          (int)f->arg[IMG_SOCK_PROTOCOL], known->fd);
         add_peer_name(d, f, fd);
         f->arg[IMG_SOCK_STATE] = IMG_SOCK_IDLE;

@@ -9,6 +9,9 @@
 /* dump_sockopt.c: options, filter and groups of a socket of known family, type and protocol. */
 int cop_dump_sock_options(struct cop_dump *d, const struct cop_dump_file *known, struct img_file *f, int fd,
                           struct cop_error *err);
+/* dump_raw.c: a raw or an ICMP echo socket, whose address and peer are known as far as the socket tells. */
+int cop_dump_raw(struct cop_dump *d, const struct cop_dump_file *known, struct img_file *f, int fd,
+                 struct cop_error *err);
 struct img_file *cop_dump_file_at(struct cop_dump *d, uint32_t index);
 /* What the file of this index is known by; NULL when no descriptor has it. */
 struct cop_dump_file *cop_dump_known_socket(const struct cop_dump *d, uint32_t index);

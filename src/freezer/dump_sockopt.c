@@ -38,6 +38,10 @@
 #define UDP_NO_CHECK6_TX 101
 #define UDP_NO_CHECK6_RX 102
 #endif
+#ifndef IPV6_HDRINCL
+#define IPV6_HDRINCL 36
+#endif
+#define RAW_ICMP_FILTER 1 /* ICMP_FILTER of linux/icmp.h, and ICMPV6_FILTER */
 #define UDPLITE_SEND_CSCOV 10
 #define UDPLITE_RECV_CSCOV 11
 
@@ -160,6 +164,11 @@ static const struct {
         {AF_INET6, IPPROTO_IPV6, IPV6_MULTICAST_IF, 0},
         {AF_INET6, IPPROTO_IPV6, IPV6_UNICAST_IF, 0},
         {AF_INET6, IPPROTO_IPV6, IPV6_TCLASS, 0},
+        {AF_INET, IPPROTO_RAW, RAW_ICMP_FILTER, 0},
+        {AF_INET, IPPROTO_ICMPV6, RAW_ICMP_FILTER, 0},
+        {AF_INET, IPPROTO_RAW, IPV6_CHECKSUM, -1},
+        {AF_INET, IPPROTO_IP, IP_HDRINCL, ALWAYS},
+        {AF_INET6, IPPROTO_IPV6, IPV6_HDRINCL, ALWAYS},
         {AF_NETLINK, SOL_NETLINK, NETLINK_PKTINFO, 0},
         {AF_NETLINK, SOL_NETLINK, NETLINK_BROADCAST_ERROR, 0},
         {AF_NETLINK, SOL_NETLINK, NETLINK_NO_ENOBUFS, 0},
@@ -202,7 +211,10 @@ static bool is_for(size_t option, const struct img_file *f)
                 return false;
         if (level == IPPROTO_TCP || level == IPPROTO_UDP || level == IPPROTO_UDPLITE)
                 return f->arg[IMG_SOCK_PROTOCOL] == (uint64_t)level;
-        return true;
+        bool raw = level == IPPROTO_RAW || level == IPPROTO_ICMPV6 ||
+                   (level == IPPROTO_IP && options[option].name == IP_HDRINCL) ||
+                   (level == IPPROTO_IPV6 && options[option].name == IPV6_HDRINCL);
+        return !raw || f->arg[IMG_SOCK_TYPE] == SOCK_RAW;
 }
 
 static struct img_ref dump_options(struct cop_dump *d, const struct img_file *f, int fd)
@@ -343,7 +355,7 @@ int cop_dump_sock_options(struct cop_dump *d, const struct cop_dump_file *known,
         int r = dump_filter(d, known, f, fd, err);
         if (r == 0 && family == AF_NETLINK)
                 r = dump_netlink_groups(d, f, fd);
-        else if (r == 0 && (family == AF_INET || family == AF_INET6) && f->arg[IMG_SOCK_TYPE] == SOCK_DGRAM)
+        else if (r == 0 && (family == AF_INET || family == AF_INET6) && f->arg[IMG_SOCK_TYPE] != SOCK_STREAM)
                 r = dump_memberships(d, known, f, fd, (uint16_t)family, err);
         return r;
 }

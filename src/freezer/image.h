@@ -26,7 +26,7 @@
 #include "base/err.h"
 
 #define IMG_MAGIC "COPFRZ\r\n"
-#define IMG_VERSION 3
+#define IMG_VERSION 4
 #define IMG_PAGE 4096U
 #define IMG_NONE UINT32_MAX
 #define IMG_ID_MAX 33

@@ -117,7 +117,8 @@ static uint32_t find_sender(const struct cop_restore *r, uint32_t index, const s
                 return peer < n && !cop_socket_named(RESTORE_FILE(r, peer)) ? peer : IMG_NONE;
         for (uint32_t i = 0; i < n; i++) {
                 const struct img_file *g = RESTORE_FILE(r, i);
-                if (g->kind == f->kind && g->arg[IMG_SOCK_TYPE] == SOCK_DGRAM && cop_socket_named(g) &&
+                if (g->kind == f->kind && g->arg[IMG_SOCK_TYPE] == SOCK_DGRAM &&
+                    g->arg[IMG_SOCK_PROTOCOL] == f->arg[IMG_SOCK_PROTOCOL] && cop_socket_named(g) &&
                     sends_from(r, &g->path, &p->address))
                         return i;
         }

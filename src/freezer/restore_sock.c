@@ -46,10 +46,29 @@ static int keep(struct cop_restore *r, uint32_t index, int fd)
         return r->objects[index] < 0 ? r->objects[index] : 0;
 }
 
+/* A new network namespace lets nobody have an ICMP echo socket; for a moment it lets us. */
+static int new_echo(const struct img_file *f)
+{
+        static const char only_root[] = "0 0";
+        char before[64];
+        _cleanup_close_ int range = open("/proc/sys/net/ipv4/ping_group_range", O_RDWR | O_CLOEXEC);
+        ssize_t n = range < 0 ? -1 : read(range, before, sizeof(before));
+
+        if (n <= 0 || pwrite(range, only_root, strlen(only_root), 0) < 0)
+                return -1;
+        int fd = socket((int)f->arg[IMG_SOCK_FAMILY], SOCK_DGRAM | SOCK_CLOEXEC, (int)f->arg[IMG_SOCK_PROTOCOL]);
+        int saved = errno;
+        (void)!pwrite(range, before, (size_t)n, 0);
+        errno = saved;
+        return fd;
+}
+
 int cop_socket_new(const struct img_file *f)
 {
-        return socket((int)f->arg[IMG_SOCK_FAMILY], (int)f->arg[IMG_SOCK_TYPE] | SOCK_CLOEXEC,
-                      (int)f->arg[IMG_SOCK_PROTOCOL]);
+        int fd = socket((int)f->arg[IMG_SOCK_FAMILY], (int)f->arg[IMG_SOCK_TYPE] | SOCK_CLOEXEC,
+                        (int)f->arg[IMG_SOCK_PROTOCOL]);
+
+        return fd < 0 && errno == EACCES && cop_socket_is_echo(f) ? new_echo(f) : fd;
 }
 
 /* ---- names ---- */
@@ -787,7 +806,8 @@ static int pass(struct cop_restore *r, int which, uint32_t i, struct cop_error *
         const struct img_file *f = RESTORE_FILE(r, i);
         bool single = cop_socket_single(f);
         bool pending = waits(r, f);
-        bool datagram = f->arg[IMG_SOCK_TYPE] == SOCK_DGRAM && f->kind != IMG_FILE_NETLINK;
+        bool datagram = (f->arg[IMG_SOCK_TYPE] == SOCK_DGRAM && f->kind != IMG_FILE_NETLINK) ||
+                        (f->kind == IMG_FILE_INET && f->arg[IMG_SOCK_TYPE] == SOCK_RAW);
 
         if (f->kind != IMG_FILE_UNIX && f->kind != IMG_FILE_INET && f->kind != IMG_FILE_NETLINK)
                 return 0;

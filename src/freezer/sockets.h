@@ -8,8 +8,12 @@
  */
 #pragma once
 
+#include <netinet/in.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/socket.h>
+
+#include "freezer/image.h"
 
 #ifndef SIOCUNIXFILE
 #define SIOCUNIXFILE 0x89e0
@@ -42,6 +46,13 @@ enum img_socket_state {
         IMG_SOCK_CONNECTING, /* TCP, to `peer`, a listener of the tree that has not answered */
 };
 
+/* An ICMP echo socket ("ping"). */
+static inline bool cop_socket_is_echo(const struct img_file *f)
+{
+        return f->kind == IMG_FILE_INET && f->arg[IMG_SOCK_TYPE] == SOCK_DGRAM &&
+               (f->arg[IMG_SOCK_PROTOCOL] == IPPROTO_ICMP || f->arg[IMG_SOCK_PROTOCOL] == IPPROTO_ICMPV6);
+}
+
 /* As they are inside the tree; pid 0: of a process that has ended. */
 struct img_credentials {
         int32_t pid;
@@ -66,5 +77,5 @@ struct img_membership {
 struct img_sockopt {
         int32_t level, name;
         uint32_t length;
-        uint8_t value[20];
+        uint8_t value[32];
 };
