@@ -24,6 +24,7 @@
 #include "base/fs.h"
 #include "freezer/dump.h"
 #include "freezer/pty.h"
+#include "freezer/sockets.h"
 
 #ifndef F_GETOWNER_UIDS
 #define F_GETOWNER_UIDS 17
@@ -550,10 +551,9 @@ static int dump_owner(struct cop_dump *d, struct cop_dump_file *known, struct im
 {
         struct f_owner_ex owner = {0};
         uint32_t uids[2];
-        bool can = f->kind == IMG_FILE_PIPE || f->kind == IMG_FILE_FIFO || f->kind == IMG_FILE_UNIX ||
-                   f->kind == IMG_FILE_INET || f->kind == IMG_FILE_NETLINK || f->kind == IMG_FILE_PTMX ||
-                   f->kind == IMG_FILE_PTS || f->kind == IMG_FILE_INOTIFY || f->kind == IMG_FILE_DIRECTORY ||
-                   (f->kind == IMG_FILE_REGULAR && cop_dump_has_lease(text));
+        bool can = f->kind == IMG_FILE_PIPE || f->kind == IMG_FILE_FIFO || cop_is_socket(f) ||
+                   f->kind == IMG_FILE_PTMX || f->kind == IMG_FILE_PTS || f->kind == IMG_FILE_INOTIFY ||
+                   f->kind == IMG_FILE_DIRECTORY || (f->kind == IMG_FILE_REGULAR && cop_dump_has_lease(text));
 
         if (!can || f->flags & O_PATH)
                 return 0;
@@ -726,8 +726,8 @@ static bool is_socket(const struct cop_dump *d, uint32_t file, const struct cop_
 {
         const struct img_file *f = cop_image_record(d->writer, IMG_FILES, file);
 
-        return f && (f->kind == IMG_FILE_UNIX || f->kind == IMG_FILE_INET || f->kind == IMG_FILE_NETLINK) &&
-               f->ino == target->ino && ((uint64_t)major(f->dev) << 20 | minor(f->dev)) == target->sdev;
+        return f && cop_is_socket(f) && f->ino == target->ino &&
+               ((uint64_t)major(f->dev) << 20 | minor(f->dev)) == target->sdev;
 }
 
 /* Usually the number still names the registered file; a duplicate may be all that is left.  The epoll may be in flight. */

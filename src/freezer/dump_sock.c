@@ -261,6 +261,8 @@ int cop_dump_socket(struct cop_dump *d, struct cop_dump_file *known, struct img_
         case AF_INET:
         case AF_INET6:
                 return dump_inet(d, known, f, fd, err);
+        case AF_PACKET:
+                return cop_dump_packet(d, known, f, fd, err);
         case AF_NETLINK:
                 f->kind = IMG_FILE_NETLINK;
                 f->arg[IMG_SOCK_STATE] = IMG_SOCK_IDLE;

@@ -12,6 +12,9 @@ int cop_dump_sock_options(struct cop_dump *d, const struct cop_dump_file *known,
 /* dump_raw.c: a raw or an ICMP echo socket, whose address and peer are known as far as the socket tells. */
 int cop_dump_raw(struct cop_dump *d, const struct cop_dump_file *known, struct img_file *f, int fd,
                  struct cop_error *err);
+/* dump_packet.c: a packet socket, whose options are known. */
+int cop_dump_packet(struct cop_dump *d, const struct cop_dump_file *known, struct img_file *f, int fd,
+                    struct cop_error *err);
 struct img_file *cop_dump_file_at(struct cop_dump *d, uint32_t index);
 /* What the file of this index is known by; NULL when no descriptor has it. */
 struct cop_dump_file *cop_dump_known_socket(const struct cop_dump *d, uint32_t index);

@@ -1,6 +1,7 @@
 /* What was set on sockets: options, filters, the groups that they are in. */
 #include <errno.h>
 #include <linux/filter.h>
+#include <linux/if_packet.h>
 #include <linux/netlink.h>
 #include <linux/tcp.h>
 #include <net/if.h>
@@ -40,6 +41,9 @@
 #endif
 #ifndef IPV6_HDRINCL
 #define IPV6_HDRINCL 36
+#endif
+#ifndef PACKET_VNET_HDR_SZ
+#define PACKET_VNET_HDR_SZ 24
 #endif
 #define RAW_ICMP_FILTER 1 /* ICMP_FILTER of linux/icmp.h, and ICMPV6_FILTER */
 #define UDPLITE_SEND_CSCOV 10
@@ -169,6 +173,18 @@ static const struct {
         {AF_INET, IPPROTO_RAW, IPV6_CHECKSUM, -1},
         {AF_INET, IPPROTO_IP, IP_HDRINCL, ALWAYS},
         {AF_INET6, IPPROTO_IPV6, IPV6_HDRINCL, ALWAYS},
+        {AF_PACKET, SOL_PACKET, PACKET_VERSION, 0},
+        {AF_PACKET, SOL_PACKET, PACKET_RESERVE, 0},
+        {AF_PACKET, SOL_PACKET, PACKET_VNET_HDR, 0},
+        {AF_PACKET, SOL_PACKET, PACKET_VNET_HDR_SZ, 0},
+        {AF_PACKET, SOL_PACKET, PACKET_LOSS, 0},
+        {AF_PACKET, SOL_PACKET, PACKET_AUXDATA, 0},
+        {AF_PACKET, SOL_PACKET, PACKET_ORIGDEV, 0},
+        {AF_PACKET, SOL_PACKET, PACKET_TIMESTAMP, 0},
+        {AF_PACKET, SOL_PACKET, PACKET_TX_HAS_OFF, 0},
+        {AF_PACKET, SOL_PACKET, PACKET_QDISC_BYPASS, 0},
+        {AF_PACKET, SOL_PACKET, PACKET_IGNORE_OUTGOING, 0},
+        {AF_PACKET, SOL_PACKET, PACKET_COPY_THRESH, 0},
         {AF_NETLINK, SOL_NETLINK, NETLINK_PKTINFO, 0},
         {AF_NETLINK, SOL_NETLINK, NETLINK_BROADCAST_ERROR, 0},
         {AF_NETLINK, SOL_NETLINK, NETLINK_NO_ENOBUFS, 0},

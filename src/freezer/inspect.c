@@ -132,7 +132,7 @@ static int print_all(const struct cop_image *im, bool pages, struct cop_buf *out
                     kind_name(f->kind), f->flags, (unsigned long long)f->position, f->link, text_of(im, &f->path),
                     (unsigned long long)f->arg[0], (unsigned long long)f->arg[1], (unsigned long long)f->arg[2],
                     f->packets, f->watches, f->extents);
-                if (f->kind == IMG_FILE_UNIX || f->kind == IMG_FILE_INET || f->kind == IMG_FILE_NETLINK)
+                if (cop_is_socket(f))
                         r = print_socket(im, f, out);
         }
         return r;

@@ -29,6 +29,7 @@
 #include "base/id.h"
 #include "freezer/pty.h"
 #include "freezer/restore.h"
+#include "freezer/sockets.h"
 #include "freezer/tracee.h"
 
 /* O_ASYNC comes last: it goes by the number of a descriptor (set_owner). */
@@ -47,11 +48,6 @@ int cop_restore_move_high(const struct cop_restore *r, int fd)
                 return -errno;
         close(fd);
         return high;
-}
-
-static bool is_socket(const struct img_file *f)
-{
-        return f->kind == IMG_FILE_UNIX || f->kind == IMG_FILE_INET || f->kind == IMG_FILE_NETLINK;
 }
 
 /* A unix socket's file, opened with O_PATH: it is there when the socket is. */
@@ -531,7 +527,7 @@ int cop_restore_objects(struct cop_restore *r, struct cop_error *err)
         for (int round = 0; round < 2; round++)
                 for (uint32_t i = 0; i < r->image->count[IMG_FILES]; i++) {
                         const struct img_file *f = RESTORE_FILE(r, i);
-                        if (r->objects[i] >= 0 || late(f) || is_socket(f) || is_socket_file(f) ||
+                        if (r->objects[i] >= 0 || late(f) || cop_is_socket(f) || is_socket_file(f) ||
                             (f->kind == IMG_FILE_PTS) != (round == 1))
                                 continue;
                         int ret = restore_one(r, i, err);

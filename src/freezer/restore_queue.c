@@ -352,7 +352,7 @@ int cop_socket_restore_queue(struct cop_restore *r, uint32_t index, struct cop_e
                    cop_socket_state(f) == IMG_SOCK_LEFT; /* it has sent that itself */
         int from = own ? r->objects[index] : peer < r->image->count[IMG_FILES] ? r->objects[peer] : -1, ret = 0;
 
-        if (f->packets == 0)
+        if (f->packets == 0 || (f->kind != IMG_FILE_UNIX && f->kind != IMG_FILE_INET))
                 return 0;
         if (r->last_ends[index] >= 0)
                 return write_last(r, index, err);

@@ -31,9 +31,10 @@
 int cop_socket_complain(struct cop_error *err, const struct img_file *f, const char *what)
 {
         return cop_error_set(err, errno, COP_ERR_start_failed, "rebuilding a %s socket: %s: %s",
-                             f->kind == IMG_FILE_UNIX   ? "unix"
-                             : f->kind == IMG_FILE_INET ? "network"
-                                                        : "netlink",
+                             f->kind == IMG_FILE_UNIX     ? "unix"
+                             : f->kind == IMG_FILE_INET   ? "network"
+                             : f->kind == IMG_FILE_PACKET ? "packet"
+                                                          : "netlink",
                              what, strerror(errno));
 }
 
@@ -270,11 +271,13 @@ static int restore_netlink(struct cop_restore *r, const struct img_file *f, int 
 static int restore_idle(struct cop_restore *r, uint32_t index, struct cop_error *err)
 {
         const struct img_file *f = RESTORE_FILE(r, index);
-        int fd = cop_socket_new(f), ret;
+        int fd = f->kind == IMG_FILE_PACKET ? cop_socket_new_packet(r, f) : cop_socket_new(f), ret;
 
         if (keep(r, index, fd) < 0)
                 return cop_socket_complain(err, f, "socket");
         fd = r->objects[index];
+        if (f->kind == IMG_FILE_PACKET)
+                return 0;
         if (f->kind == IMG_FILE_NETLINK)
                 ret = restore_netlink(r, f, fd);
         else
@@ -763,6 +766,7 @@ enum {
         PASS_LATE_OPTIONS,
         PASS_QUEUES,
         PASS_FINISH,
+        PASS_ALL_SENT,
         PASSES
 };
 
@@ -806,10 +810,11 @@ static int pass(struct cop_restore *r, int which, uint32_t i, struct cop_error *
         const struct img_file *f = RESTORE_FILE(r, i);
         bool single = cop_socket_single(f);
         bool pending = waits(r, f);
-        bool datagram = (f->arg[IMG_SOCK_TYPE] == SOCK_DGRAM && f->kind != IMG_FILE_NETLINK) ||
-                        (f->kind == IMG_FILE_INET && f->arg[IMG_SOCK_TYPE] == SOCK_RAW);
+        bool raw = f->kind == IMG_FILE_INET && f->arg[IMG_SOCK_TYPE] == SOCK_RAW;
+        bool datagram =
+                raw || (f->arg[IMG_SOCK_TYPE] == SOCK_DGRAM && (f->kind == IMG_FILE_UNIX || f->kind == IMG_FILE_INET));
 
-        if (f->kind != IMG_FILE_UNIX && f->kind != IMG_FILE_INET && f->kind != IMG_FILE_NETLINK)
+        if (!cop_is_socket(f))
                 return 0;
         switch (which) {
         case PASS_IDLE:
@@ -832,9 +837,13 @@ static int pass(struct cop_restore *r, int which, uint32_t i, struct cop_error *
                 return 0;
         case PASS_QUEUES:
                 return cop_socket_queue_first(r, i) ? 0 : cop_socket_restore_queue(r, i, err);
-        default:
+        case PASS_FINISH:
                 finish_socket(r, i);
                 return 0;
+        default:
+                if (raw)
+                        cop_socket_drop_received(r->objects[i]); /* of what was sent here */
+                return f->kind == IMG_FILE_PACKET ? cop_socket_finish_packet(r, f, r->objects[i], err) : 0;
         }
 }
 

@@ -60,6 +60,11 @@ void cop_socket_set_last(struct cop_restore *r, const struct img_file *f, int fd
 /* An error of errno about this socket. */
 int cop_socket_complain(struct cop_error *err, const struct img_file *f, const char *what);
 
+/* restore_packet.c: one that receives nothing yet; its rings, address and groups, when nothing more is sent here.  And what a socket has
+ * received meanwhile is dropped. */
+int cop_socket_new_packet(const struct cop_restore *r, const struct img_file *f);
+int cop_socket_finish_packet(struct cop_restore *r, const struct img_file *f, int fd, struct cop_error *err);
+void cop_socket_drop_received(int fd);
 /* restore_as.c: credentials of the image, NULL when there are none; a call that is made in their name (NULL: in our own), and its
  * result (child_call.h). */
 const struct img_credentials *cop_restore_credentials(const struct cop_restore *r, const struct img_ref *ref);

@@ -130,6 +130,6 @@ void cop_socket_set_options(struct cop_restore *r, const struct img_file *f, int
         (void)setsockopt(fd, SOL_SOCKET, SO_BUF_LOCK, &locked, sizeof(locked)); /* setting a size has changed it */
         if (f->kind == IMG_FILE_NETLINK)
                 join_netlink_groups(r, f, fd);
-        else
+        else if (f->kind == IMG_FILE_INET)
                 join_groups(r, f, fd);
 }

@@ -22,9 +22,8 @@ static void *grow(void *list, size_t count, size_t *allocated, size_t size)
         return bigger;
 }
 
-/* Sends a request for a dump and gives each answer to `parse`, which fails when memory is short. */
-static int ask(int fd, const void *request, size_t size, int (*parse)(void *table, const struct nlmsghdr *h),
-               void *table, struct cop_error *err)
+int cop_sock_diag_ask(int fd, const void *request, size_t size, int (*parse)(void *table, const struct nlmsghdr *h),
+                      void *table, struct cop_error *err)
 {
         char buf[32768] __attribute__((aligned(8)));
 
@@ -123,7 +122,7 @@ int cop_unix_table_collect(int diag_fd, struct cop_unix_table *t, struct cop_err
                       .udiag_states = ~0U,
                       .udiag_show = UDIAG_SHOW_PEER | UDIAG_SHOW_ICONS | UDIAG_SHOW_RQLEN},
         };
-        int r = ask(diag_fd, &request, sizeof(request), parse_unix, t, err);
+        int r = cop_sock_diag_ask(diag_fd, &request, sizeof(request), parse_unix, t, err);
 
         if (r == 0 && t->count > 1)
                 qsort(t->list, t->count, sizeof(*t->list), compare_unix);
@@ -229,7 +228,7 @@ static int collect_inet(int diag_fd, uint8_t protocol, uint32_t states, struct c
 
         for (size_t i = 0; i < sizeof(families) && r == 0; i++) {
                 request.r.sdiag_family = families[i];
-                r = ask(diag_fd, &request, sizeof(request), parse_tcp, t, err);
+                r = cop_sock_diag_ask(diag_fd, &request, sizeof(request), parse_tcp, t, err);
         }
         return r;
 }

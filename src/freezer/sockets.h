@@ -1,10 +1,13 @@
-/* What images say about sockets (img_file of kind unix, inet, netlink), for dump_sock.c and restore_sock.c.
+/* What images say about sockets (img_file of kind unix, inet, netlink, packet), for dump_sock.c and restore_sock.c.
  *
  *      path    the socket's own address, as getsockname gives it (whole sockaddr); empty: unnamed
  *      peer    the address it is connected to, when the peer is not a file of the image; of unix sockets: struct
  *              img_credentials, whom SO_PEERCRED names (waiting and left ones: at the end that is not accepted yet)
  *      data    struct img_sockopt[]
  *      packets its receive queue, in order; of waiting and left ones what they have sent
+ *
+ * A packet socket: path a sockaddr_ll of which the protocol counts, place the name of its interface, peer a struct img_sockopt[] to be
+ * set late, groups a struct img_packet_membership[].
  */
 #pragma once
 
@@ -59,6 +62,12 @@ struct img_credentials {
         uint32_t uid, gid;
 };
 
+static inline bool cop_is_socket(const struct img_file *f)
+{
+        return f->kind == IMG_FILE_UNIX || f->kind == IMG_FILE_INET || f->kind == IMG_FILE_NETLINK ||
+               f->kind == IMG_FILE_PACKET;
+}
+
 static inline bool cop_socket_waits(uint64_t state)
 {
         return state == IMG_SOCK_PENDING || state == IMG_SOCK_WAITING || state == IMG_SOCK_LEFT;
@@ -72,6 +81,13 @@ struct img_membership {
         char interface[16];
         uint16_t family;
         uint8_t address[16];
+};
+
+struct img_packet_membership {
+        char interface[16];
+        uint16_t type, length;
+        uint32_t count; /* how often it was asked for */
+        uint8_t address[32];
 };
 
 struct img_sockopt {
