@@ -244,7 +244,7 @@ enum img_file_kind {
         IMG_FILE_EXTERNAL, /* path: the caller's name; arg[0] rdev */
         IMG_FILE_SHMEM,    /* mapping of shared anonymous memory: extents; link: shared object */
         IMG_FILE_PROC, /* a file of procfs or a namespace file: opened by path, late; arg[0]: of a process that has ended */
-        IMG_FILE_SYSV, /* arg: shm id, key, mode, uid, gid, size */
+        IMG_FILE_SYSV,   /* arg: shm id, key, mode, uid, gid, size */
         IMG_FILE_PACKET, /* sockets.h */
         IMG_FILE_KIND_MAX,
 };
