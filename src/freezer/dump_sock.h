@@ -1,4 +1,4 @@
-/* What the files that save sockets share: dump_sock.c (each by itself, and who belongs to whom), dump_waiting.c and dump_accept.c
+/* What the files that save sockets share: dump_sock.c and dump_tcp.c (each by itself, and who belongs to whom), dump_waiting.c and dump_accept.c
  * (TCP and unix connections that are not accepted yet). */
 #pragma once
 
@@ -20,6 +20,11 @@ struct img_file *cop_dump_file_at(struct cop_dump *d, uint32_t index);
 struct cop_dump_file *cop_dump_known_socket(const struct cop_dump *d, uint32_t index);
 /* The unix socket of an inode (of the device of `like`), or IMG_NONE. */
 uint32_t cop_dump_unix_socket(struct cop_dump *d, const struct img_file *like, uint32_t ino);
+/* dump_tcp.c: a TCP socket by itself, whose peer has been asked for; then who belongs to whom and what they have received, also for
+ * those that were added later, from file `first` on. */
+int cop_dump_tcp(struct img_file *f, int fd, struct cop_error *err);
+int cop_dump_tcp_link(struct cop_dump *d, struct cop_error *err);
+int cop_dump_tcp_link_again(struct cop_dump *d, uint32_t first, struct cop_error *err);
 /* What one end of a TCP connection has sent, received by the other or on its way, becomes the packets of a file.  `fin`: and that was
  * its end. */
 int cop_dump_stream(struct cop_dump *d, int from, int to, bool fin, uint32_t index, struct cop_error *err);

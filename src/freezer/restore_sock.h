@@ -1,4 +1,5 @@
-/* What the files that rebuild sockets share: restore_sock.c (sockets, names, connections) and restore_queue.c (what is queued). */
+/* What the files that rebuild sockets share: restore_sock.c (sockets and their order), restore_bind.c (names), restore_connect.c
+ * (connections), restore_packet.c and restore_queue.c (what is queued). */
 #pragma once
 
 #include <sys/socket.h>
@@ -22,6 +23,11 @@ static inline const struct sockaddr *cop_socket_address(const struct cop_restore
         return cop_image_at(r->image, ref);
 }
 
+static inline uint16_t cop_socket_port(const struct sockaddr *a)
+{
+        return ((const struct sockaddr_in *)(const void *)a)->sin_port; /* at the same place for IPv6 */
+}
+
 /* Those that need nobody else to be there. */
 static inline bool cop_socket_single(const struct img_file *f)
 {
@@ -42,6 +48,23 @@ static inline bool cop_socket_nameless(const struct img_file *f)
 
 /* restore_sock.c: the other datagram socket of its pair, whoever they are connected to by now; or IMG_NONE. */
 uint32_t cop_socket_mate(const struct cop_restore *r, uint32_t index);
+/* A new socket of the kind of this one, or -1 with errno. */
+int cop_socket_new(const struct img_file *f);
+/* An error of errno about this socket. */
+int cop_socket_complain(struct cop_error *err, const struct img_file *f, const char *what);
+/* Keeps a new descriptor as the object of a file. */
+int cop_socket_keep(struct cop_restore *r, uint32_t index, int fd);
+/* Whom SO_PEERCRED names: who made a pair or listened, or, at the accepting end of a connection, who connected. */
+const struct img_credentials *cop_socket_maker(const struct cop_restore *r, const struct img_file *f);
+/* A pair of unix sockets; b IMG_NONE: one whose other end closes when its queue is written. */
+int cop_socket_make_pair(struct cop_restore *r, uint32_t a, uint32_t b, struct cop_error *err);
+
+/* restore_bind.c: gives a unix or network socket its address; -errno.  All that are there at its port consent to share it
+ * (SO_REUSEPORT), until their options are set. */
+int cop_socket_bind(struct cop_restore *r, const struct img_file *f, int fd);
+void cop_socket_share_port(struct cop_restore *r, const struct img_file *f, int fd);
+/* Connects to a socket of ours, by its file if it has one. */
+int cop_socket_connect_unix(int fd, int to, const struct sockaddr *address, socklen_t length);
 /* A descriptor of the file of a unix socket of ours: through it /proc/self/fd leads to the socket, whatever its name is for whom, and
  * also when it has none any more.  Negative: it has no file. */
 int cop_socket_file(int fd);
@@ -49,16 +72,18 @@ struct sockaddr_un;
 void cop_socket_file_address(int file_fd, struct sockaddr_un *ret);
 /* Whether a network address is one of this machine, for a socket like this one: nothing may be sent to another. */
 bool cop_socket_is_here(const struct cop_restore *r, const struct img_file *like, const struct img_ref *address);
-/* A new socket of the kind of this one, or -1 with errno. */
-int cop_socket_new(const struct img_file *f);
-/* 0 when it cannot be had. */
+
+/* restore_connect.c: the connection of which this is one end; all that wait at a listener, in their order. */
+int cop_socket_connect(struct cop_restore *r, uint32_t index, struct cop_error *err);
+int cop_socket_fill_listener(struct cop_restore *r, uint32_t listener, struct cop_error *err);
+/* TCP that receives no more and has sent its end answers late segments with a reset: what was queued must have come. */
+void cop_socket_await_queue(struct cop_restore *r, const struct img_file *f, int fd);
+
+/* restore_sockopt.c: an integer of SOL_SOCKET, 0 when it cannot be had; what must be set before bind; most of it, and groups; what must come when queues are full, and the filter. */
 int cop_socket_option(int fd, int name);
-/* restore_sockopt.c: what must be set before bind; most of it, and groups; what must come when queues are full, and the filter. */
 void cop_socket_set_before_bind(struct cop_restore *r, const struct img_file *f, int fd);
 void cop_socket_set_options(struct cop_restore *r, const struct img_file *f, int fd);
 void cop_socket_set_last(struct cop_restore *r, const struct img_file *f, int fd);
-/* An error of errno about this socket. */
-int cop_socket_complain(struct cop_error *err, const struct img_file *f, const char *what);
 
 /* restore_packet.c: one that receives nothing yet; its rings, address and groups, when nothing more is sent here.  And what a socket has
  * received meanwhile is dropped. */
