@@ -402,7 +402,9 @@ int cop_dump_sockets_again(struct cop_dump *d, uint32_t first, struct cop_error 
 
         if (r == 0)
                 r = cop_dump_tcp_link_again(d, first, err);
-        if (r == 0)
+        if (r == 0) {
+                find_udp_shutdown(d);
                 find_makers(d);
+        }
         return r;
 }

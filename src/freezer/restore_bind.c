@@ -124,7 +124,7 @@ bool cop_socket_is_here(const struct cop_restore *r, const struct img_file *like
             ntohl(((const struct sockaddr_in *)(const void *)&a)->sin_addr.s_addr) >> 24 == 127)
                 return true;
         _cleanup_close_ int fd = cop_socket_new(like);
-        return fd >= 0 && bind(fd, (const struct sockaddr *)&a, address->length) == 0;
+        return fd >= 0 && bind(fd, (const struct sockaddr *)&a, MIN_OF(address->length, (uint32_t)sizeof(a))) == 0;
 }
 
 /* Of several sockets at one port one may have taken its consent (SO_REUSEPORT) back since: all have it until options are set. */

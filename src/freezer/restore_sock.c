@@ -246,7 +246,8 @@ static void finish_socket(struct cop_restore *r, uint32_t index)
                 shutdown(fd, SHUT_WR);
         if (f->arg[IMG_SOCK_SHUTDOWN] & 1)
                 shutdown(fd, SHUT_RD);
-        if (cop_socket_state(f) == IMG_SOCK_CONNECTING && fcntl(fd, F_SETFL, O_NONBLOCK) == 0)
+        if (cop_socket_state(f) == IMG_SOCK_CONNECTING && cop_socket_is_here(r, f, &f->peer) &&
+            fcntl(fd, F_SETFL, O_NONBLOCK) == 0)
                 (void)connect(fd, cop_socket_address(r, &f->peer),
                               f->peer.length); /* how it ends is the tree's affair */
         (void)fcntl(fd, F_SETFL, (int)f->flags & O_NONBLOCK);
