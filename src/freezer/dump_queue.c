@@ -5,10 +5,16 @@
  *
  * Empty datagrams.  A peek with an offset gives an empty datagram once and leaves it out ever after, also in the next freeze of a
  * tree that runs on.  That one has the queue as it was then in its parent image: what is missing is filled in from there.
+ *
+ * Errors.  One that waits is told by the next call and gone then, also by a peek: of a stream behind what is queued, of others before
+ * it.  So nothing is asked for beyond what is known to be there; only datagrams behind an error cost a tree that runs on the error.
  */
 #include <errno.h>
+#include <linux/sockios.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/sysmacros.h>
 #include <time.h>
@@ -263,8 +269,9 @@ static int add_empty(struct cop_dump *d, const struct img_file *f, struct queue 
 
 /* ---- all of it ---- */
 
-static int peek_queue(struct cop_dump *d, const struct cop_dump_file *known, int fd, int type, bool steps,
-                      struct queue *q, struct cop_error *err)
+/* `queued`: what is there of a stream. */
+static int peek_queue(struct cop_dump *d, const struct cop_dump_file *known, int fd, int type, size_t queued,
+                      bool steps, struct queue *q, struct cop_error *err)
 {
         size_t size = 1UL << 18, total = 0;
         _cleanup_free_ char *buf = malloc(size);
@@ -272,7 +279,7 @@ static int peek_queue(struct cop_dump *d, const struct cop_dump_file *known, int
 
         if (!buf)
                 return cop_error_errno(err, ENOMEM, "reading a socket's queue");
-        for (;;) {
+        while (!stream || total < queued) {
                 struct sockaddr_storage address;
                 char control[CMSG_SPACE(FILES_MAX * sizeof(int)) + CMSG_SPACE(sizeof(struct ucred))]
                         __attribute__((aligned(8)));
@@ -313,6 +320,26 @@ static int peek_queue(struct cop_dump *d, const struct cop_dump_file *known, int
                 if (!steps || (got == 0 && type != SOCK_DGRAM))
                         return 0;
         }
+        return 0;
+}
+
+/* Whether there is nothing but an error, or nothing that can be had without taking it; recorded as far as it can be made again. */
+static bool only_error(struct img_file *f, int fd, int queued)
+{
+        struct pollfd p = {.fd = fd};
+        bool datagram = f->arg[IMG_SOCK_TYPE] == SOCK_DGRAM;
+        int error;
+        socklen_t length = sizeof(error);
+
+        if (poll(&p, 1, 0) <= 0 || !(p.revents & POLLERR))
+                return false;
+        if (f->kind == IMG_FILE_INET || !datagram)
+                f->arg[IMG_SOCK_ERROR] = f->kind == IMG_FILE_UNIX ? ECONNRESET : ECONNREFUSED;
+        if (f->arg[IMG_SOCK_TYPE] == SOCK_STREAM)
+                return false;
+        if (queued > 0)
+                (void)getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length);
+        return queued <= 0;
 }
 
 void cop_dump_put_queue(struct cop_dump *d, struct img_file *f, const struct img_packet *list, size_t n)
@@ -326,18 +353,21 @@ void cop_dump_put_queue(struct cop_dump *d, struct img_file *f, const struct img
 int cop_dump_queue(struct cop_dump *d, const struct cop_dump_file *known, struct img_file *f, int fd,
                    struct cop_error *err)
 {
-        int type = (int)f->arg[IMG_SOCK_TYPE], off = 0, none = -1, old = -1, on = 1, pass = 1;
+        int type = (int)f->arg[IMG_SOCK_TYPE], off = 0, none = -1, old = -1, on = 1, pass = 1, queued = 0;
         socklen_t length = sizeof(old);
         struct queue q = {0};
         char byte;
 
+        (void)ioctl(fd, SIOCINQ, &queued);
+        if (only_error(f, fd, queued))
+                return 0;
         (void)getsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &old, &length);
         (void)setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &none, sizeof(none));
         if (f->kind == IMG_FILE_UNIX && getsockopt(fd, SOL_SOCKET, SO_PASSCRED, &pass, &length) == 0 && !pass)
                 (void)setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on));
         bool empty_first = type == SOCK_DGRAM && recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT | MSG_TRUNC) == 0;
         bool steps = setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &off, sizeof(off)) == 0;
-        int r = peek_queue(d, known, fd, type, steps, &q, err);
+        int r = peek_queue(d, known, fd, type, (size_t)MAX_OF(queued, 0), steps, &q, err);
         (void)setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &old, sizeof(old));
         if (!pass)
                 (void)setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &pass, sizeof(pass));

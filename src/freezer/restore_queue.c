@@ -338,6 +338,8 @@ static int write_last(struct cop_restore *r, uint32_t index, struct cop_error *e
         if (cop_socket_option(r->last_ends[index], SO_SNDBUF) < want)
                 make_room(r, r->last_ends[index], want);
         int ret = cop_socket_send_all(r, f, r->last_ends[index]);
+        if (f->arg[IMG_SOCK_ERROR] == ECONNRESET) /* it closes with something unread */
+                (void)send(r->objects[index], "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
         r->last_ends[index] = cop_close(r->last_ends[index]);
         errno = -ret;
         return ret < 0 ? cop_socket_complain(err, f, "filling its queue") : 0;
@@ -352,10 +354,10 @@ int cop_socket_restore_queue(struct cop_restore *r, uint32_t index, struct cop_e
                    cop_socket_state(f) == IMG_SOCK_LEFT; /* it has sent that itself */
         int from = own ? r->objects[index] : peer < r->image->count[IMG_FILES] ? r->objects[peer] : -1, ret = 0;
 
-        if (f->packets == 0 || (f->kind != IMG_FILE_UNIX && f->kind != IMG_FILE_INET))
-                return 0;
         if (r->last_ends[index] >= 0)
                 return write_last(r, index, err);
+        if (f->packets == 0 || (f->kind != IMG_FILE_UNIX && f->kind != IMG_FILE_INET))
+                return 0;
         if (f->arg[IMG_SOCK_TYPE] == SOCK_DGRAM)
                 return restore_datagrams(r, index, err);
         if (from < 0)

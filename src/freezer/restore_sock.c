@@ -234,11 +234,25 @@ int cop_socket_make_pair(struct cop_restore *r, uint32_t a, uint32_t b, struct c
 
 /* ---- queues and the rest ---- */
 
+/* A datagram to where nobody is, for the error that waits. */
+static void provoke_refusal(struct cop_restore *r, const struct img_file *f, int fd)
+{
+        if (f->kind != IMG_FILE_INET || f->arg[IMG_SOCK_PROTOCOL] != IPPROTO_UDP ||
+            f->arg[IMG_SOCK_ERROR] != ECONNREFUSED || !cop_socket_is_here(r, f, &f->peer))
+                return;
+        int probe = cop_socket_new(f);
+        bool nobody = probe >= 0 && bind(probe, cop_socket_address(r, &f->peer), f->peer.length) == 0;
+        cop_close(probe);
+        if (nobody)
+                (void)send(fd, "", 0, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
 static void finish_socket(struct cop_restore *r, uint32_t index)
 {
         const struct img_file *f = RESTORE_FILE(r, index);
         int fd = r->objects[index];
 
+        provoke_refusal(r, f, fd); /* before UDP_CORK */
         cop_socket_set_last(r, f, fd);
         if (f->kind == IMG_FILE_INET && f->arg[IMG_SOCK_SHUTDOWN] == 3)
                 cop_socket_await_queue(r, f, fd);

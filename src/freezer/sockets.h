@@ -35,7 +35,7 @@ enum img_socket_arg {
         IMG_SOCK_CWD,      /* process in whose folder a relative address is */
         IMG_SOCK_OWNER,    /* uid | gid << 32 of the file */
         IMG_SOCK_ERROR, /* errno that the next call will tell: of a TCP connection that was reset or refused, of a datagram
-                            * socket whose peer is gone; or 0 */
+                         * socket whose peer is gone, of a unix stream whose peer left something unread; or 0 */
 };
 
 enum img_socket_state {
