@@ -25,6 +25,8 @@ uint32_t cop_dump_unix_socket(struct cop_dump *d, const struct img_file *like, u
 int cop_dump_tcp(struct img_file *f, int fd, struct cop_error *err);
 int cop_dump_tcp_link(struct cop_dump *d, struct cop_error *err);
 int cop_dump_tcp_link_again(struct cop_dump *d, uint32_t first, struct cop_error *err);
+/* dump_stream.c.  What a TCP socket has received becomes the packets of a file. */
+int cop_dump_received(struct cop_dump *d, int fd, uint32_t index, struct cop_error *err);
 /* What one end of a TCP connection has sent, received by the other or on its way, becomes the packets of a file.  `fin`: and that was
  * its end. */
 int cop_dump_stream(struct cop_dump *d, int from, int to, bool fin, uint32_t index, struct cop_error *err);

@@ -1,17 +1,14 @@
 /* TCP sockets.
  *
- * Theory of operation.  The ends of a connection within the tree are matched by their addresses.  Bytes that the sender still
- * holds and the receiver has not yet seen are read from the send queue in TCP_REPAIR mode and count as received: at thaw a
- * real connection is made between the two ends and the queue is written into it, so no sequence number has to be saved.
- * An end whose peer is outside the tree becomes one that was closed by the peer.
+ * Theory of operation.  The ends of a connection within the tree are matched by their addresses.  At thaw a real connection is made
+ * between the two and what was queued is written into it (dump_stream.c), so no sequence number has to be saved.  An end whose peer is
+ * outside the tree becomes one that was closed by the peer.
  */
-#include <linux/sockios.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include "base/cleanup.h"
@@ -79,150 +76,6 @@ int cop_dump_tcp(struct img_file *f, int fd, struct cop_error *err)
         }
         f->arg[IMG_SOCK_STATE] = IMG_SOCK_CONNECTED; /* the queue follows when the peer is known */
         return 0;
-}
-
-/* ---- queues ---- */
-
-/* TCP cannot always step with SO_PEEK_OFF: peek all that FIONREAD tells in one go. */
-static int dump_tcp_queue(struct cop_dump *d, struct img_file *f, int fd, struct cop_error *err)
-{
-        int queued = 0;
-
-        if (ioctl(fd, SIOCINQ, &queued) < 0 || queued <= 0)
-                return 0;
-        _cleanup_free_ char *buf = malloc((size_t)queued);
-        if (!buf)
-                return cop_error_errno(err, ENOMEM, "reading a socket's queue");
-        ssize_t n = recv(fd, buf, (size_t)queued, MSG_PEEK | MSG_DONTWAIT);
-        if (n > 0) {
-                struct img_packet p = {.data = cop_image_put(d->writer, buf, (size_t)n)};
-                cop_dump_put_queue(d, f, &p, 1);
-        }
-        return 0;
-}
-
-static int get_queue_seq(int fd, int queue, uint32_t *ret)
-{
-        socklen_t length = sizeof(*ret);
-
-        if (setsockopt(fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, &queue, sizeof(queue)) < 0 ||
-            getsockopt(fd, IPPROTO_TCP, TCP_QUEUE_SEQ, ret, &length) < 0)
-                return -errno;
-        return 0;
-}
-
-/* What `fd` has sent and its peer has not acknowledged, up to *ret_end.  Fails with EFAULT when the buffer is too small. */
-static ssize_t peek_sent(int fd, void *buf, size_t size, uint32_t *ret_end)
-{
-        int r = get_queue_seq(fd, TCP_SEND_QUEUE, ret_end);
-        if (r < 0)
-                return r;
-        ssize_t n = recv(fd, buf, size, MSG_PEEK | MSG_DONTWAIT);
-        return n < 0 ? -errno : n;
-}
-
-/* What `fd` has received, up to *ret_end.  The processes are stopped, the network is not: a segment may come any time, so
- * again until none came meanwhile.  The window is finite, so that this ends. */
-static ssize_t peek_received(int fd, char **ret, uint32_t *ret_end)
-{
-        for (int tries = 0; tries < 1000; tries++) {
-                uint32_t after = 0;
-                int queued = 0;
-                ssize_t n = 0;
-                int r = get_queue_seq(fd, TCP_RECV_QUEUE, ret_end);
-                if (r < 0)
-                        return r;
-                if (ioctl(fd, SIOCINQ, &queued) < 0)
-                        return -errno;
-                _cleanup_free_ char *buf = malloc((size_t)queued + 1);
-                if (!buf)
-                        return -ENOMEM;
-                if (queued > 0 && (n = recv(fd, buf, (size_t)queued, MSG_PEEK | MSG_DONTWAIT)) < 0)
-                        return -errno;
-                r = get_queue_seq(fd, TCP_RECV_QUEUE, &after);
-                if (r < 0)
-                        return r;
-                if (after == *ret_end) {
-                        *ret = buf;
-                        buf = NULL;
-                        return n;
-                }
-        }
-        return -EAGAIN;
-}
-
-/* The sender first: what it drops from its queue later is in the receiver's by then. */
-static int dump_pair_queues(struct cop_dump *d, int from, int to, bool fin, uint32_t index)
-{
-        _cleanup_free_ char *sent = NULL, *received = NULL;
-        uint32_t sent_end = 0, received_end = 0;
-        ssize_t sent_n, received_n;
-        int out = 0, no_queue = TCP_NO_QUEUE;
-
-        if (ioctl(from, SIOCOUTQ, &out) < 0)
-                return -errno;
-        /* The first segment may have been acknowledged in part and is still there in full. */
-        size_t size = (size_t)MAX_OF(out, 0) + (1UL << 20);
-        sent = malloc(size);
-        if (!sent)
-                return -ENOMEM;
-        sent_n = peek_sent(from, sent, size, &sent_end);
-        /* While the send queue is chosen, segments would count as sent without being so. */
-        (void)setsockopt(from, IPPROTO_TCP, TCP_REPAIR_QUEUE, &no_queue, sizeof(no_queue));
-        if (sent_n < 0)
-                return (int)sent_n;
-        received_n = peek_received(to, &received, &received_end);
-        if (received_n < 0)
-                return (int)received_n;
-        int missing = (int)(sent_end - fin - received_end); /* below 0 when the FIN has come */
-        if (missing > sent_n)
-                return -EIO;
-        struct img_packet list[2];
-        size_t n = 0;
-        if (received_n > 0)
-                list[n++] = (struct img_packet){.data = cop_image_put(d->writer, received, (size_t)received_n)};
-        if (missing > 0)
-                list[n++] = (struct img_packet){
-                        .data = cop_image_put(d->writer, sent + (sent_n - missing), (size_t)missing)};
-        cop_dump_put_queue(d, cop_dump_file_at(d, index), list, n);
-        return 0;
-}
-
-int cop_dump_repair_begin(int fd, int *ret_reuse)
-{
-        int on = 1;
-        socklen_t length = sizeof(*ret_reuse);
-
-        if (getsockopt(fd, SOL_SOCKET, SO_REUSEADDR, ret_reuse, &length) < 0)
-                return -errno;
-        return setsockopt(fd, IPPROTO_TCP, TCP_REPAIR, &on, sizeof(on)) < 0 ? -errno : 0;
-}
-
-void cop_dump_repair_end(int fd, int reuse)
-{
-        int off = TCP_REPAIR_OFF_NO_WP, none = TCP_NO_QUEUE;
-
-        (void)setsockopt(fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, &none, sizeof(none));
-        (void)setsockopt(fd, IPPROTO_TCP, TCP_REPAIR, &off, sizeof(off));
-        (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof(reuse));
-}
-
-int cop_dump_stream(struct cop_dump *d, int from, int to, bool fin, uint32_t index, struct cop_error *err)
-{
-        int out = 0, reuse[2] = {0};
-
-        if (ioctl(from, SIOCOUTQ, &out) < 0 || out <= 0)
-                return dump_tcp_queue(d, cop_dump_file_at(d, index), to, err); /* all of it is there */
-        int r = cop_dump_repair_begin(from, &reuse[0]);
-        if (r < 0)
-                return cop_error_errno(err, -r, "entering TCP repair mode");
-        r = cop_dump_repair_begin(to, &reuse[1]);
-        if (r == 0) {
-                r = dump_pair_queues(d, from, to, fin, index);
-                cop_dump_repair_end(to, reuse[1]);
-        }
-        cop_dump_repair_end(from, reuse[0]);
-        return r < 0 ? cop_error_errno(err, -r, "reading the queues of a TCP connection") : 0;
 }
 
 /* ---- both ends of a connection ---- */
@@ -405,7 +258,7 @@ static int dump_received(struct cop_dump *d, uint32_t index, struct cop_error *e
         if (!to || (!is_tcp(f, IMG_SOCK_CONNECTED) && !is_tcp(f, IMG_SOCK_CLOSED)))
                 return 0;
         if (!from)
-                return dump_tcp_queue(d, f, to->own_fd, err);
+                return cop_dump_received(d, to->own_fd, index, err);
         bool fin = cop_dump_file_at(d, from->index)->arg[IMG_SOCK_SHUTDOWN] & 2;
         return cop_dump_stream(d, from->own_fd, to->own_fd, fin, index, err);
 }

@@ -166,10 +166,14 @@ static void drain(struct cop_dump *d, int fd, struct img_file *f)
         _cleanup_free_ char *buf = malloc(size);
         struct pollfd p = {.fd = fd, .events = POLLIN};
         ssize_t n;
+        int urgent = 0, on = 1;
 
         f->first_packet = cop_image_count(d->writer, IMG_PACKETS);
-        while (buf && poll(&p, 1, WAIT_MS) > 0 && (n = recv(fd, buf, size, MSG_DONTWAIT)) > 0) {
-                struct img_packet packet = {.data = cop_image_put(d->writer, buf, (size_t)n)};
+        (void)setsockopt(fd, SOL_SOCKET, SO_OOBINLINE, &on, sizeof(on));
+        while (buf && poll(&p, 1, WAIT_MS) > 0 && ioctl(fd, SIOCATMARK, &urgent) == 0 &&
+               (n = recv(fd, buf, urgent ? 1 : size, MSG_DONTWAIT)) > 0) {
+                struct img_packet packet = {.data = cop_image_put(d->writer, buf, (size_t)n),
+                                            .flags = urgent ? IMG_PACKET_URGENT : 0U};
                 cop_image_add(d->writer, IMG_PACKETS, &packet);
                 f->packets++;
         }
@@ -266,14 +270,14 @@ static int connect_from(int fd, uint16_t port, const struct endpoint *to)
 }
 
 /* More room for a moment, when what was in two queues does not go into them again. */
-static int send_stubborn(int fd, const char *data, size_t n)
+static int send_stubborn(int fd, const char *data, size_t n, int flags)
 {
         int size = 0, locked = 0, larger = 0, r = 0;
         socklen_t length = sizeof(size);
         struct pollfd p = {.fd = fd, .events = POLLOUT};
 
         while (n > 0 && r == 0) {
-                ssize_t sent = send(fd, data, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+                ssize_t sent = send(fd, data, n, MSG_DONTWAIT | MSG_NOSIGNAL | flags);
                 if (sent > 0) {
                         data += sent;
                         n -= (size_t)sent;
@@ -303,7 +307,8 @@ static int send_again(struct cop_dump *d, int fd, const struct img_file *f)
 
         for (uint32_t i = 0; i < f->packets && r == 0; i++) {
                 const struct img_packet *p = cop_image_record(d->writer, IMG_PACKETS, f->first_packet + i);
-                r = send_stubborn(fd, heap + p->data.offset, p->data.length);
+                r = send_stubborn(fd, heap + p->data.offset, p->data.length,
+                                  p->flags & IMG_PACKET_URGENT ? MSG_OOB : 0);
         }
         if (r == 0 && f->arg[IMG_SOCK_SHUTDOWN] & 2)
                 (void)shutdown(fd, SHUT_WR);

@@ -308,11 +308,15 @@ struct img_lock {
         uint64_t start, end; /* end UINT64_MAX: to the end of file */
 };
 
+/* Of TCP: a byte that was sent with MSG_OOB, and has been taken already where it is not read in line. */
+enum img_packet_flags { IMG_PACKET_URGENT = 1, IMG_PACKET_TAKEN = 2 };
 struct img_packet {
         struct img_ref data;
         struct img_ref address;     /* sender, datagrams */
         struct img_ref files;       /* uint32_t[] of file indexes in flight */
         struct img_ref credentials; /* struct img_credentials of the sender, or empty */
+        uint32_t flags;             /* enum img_packet_flags */
+        uint32_t reserved;
 };
 
 struct img_guard {

@@ -199,13 +199,17 @@ static int pair_unix(struct cop_restore *r, uint32_t a, uint32_t b, struct cop_e
 /* TCP that receives no more and has sent its end answers late segments with a reset: what was queued must have come. */
 void cop_socket_await_queue(struct cop_restore *r, const struct img_file *f, int fd)
 {
+        int in_line = cop_socket_option(fd, SO_OOBINLINE), on = 1;
         size_t total = 0;
 
         for (uint32_t i = 0; i < f->packets; i++)
                 total += IMG_RECORD(r->image, IMG_PACKETS, img_packet, f->first_packet + i)->data.length;
+        /* Else it is counted up to an urgent byte. */
+        (void)setsockopt(fd, SOL_SOCKET, SO_OOBINLINE, &on, sizeof(on));
         for (int i = 0, queued = 0; i < 2000; i++, usleep(500))
                 if (ioctl(fd, SIOCINQ, &queued) < 0 || (size_t)queued >= total)
-                        return;
+                        break;
+        (void)setsockopt(fd, SOL_SOCKET, SO_OOBINLINE, &in_line, sizeof(in_line));
 }
 
 static uint32_t find_listener(const struct cop_restore *r, const struct img_ref *address)

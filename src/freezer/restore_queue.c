@@ -33,6 +33,7 @@ struct sending {
         int fd;
         struct msghdr *message; /* one buffer */
         bool stream;            /* may take it in pieces */
+        int flags;
 };
 
 static int send_message(void *argument)
@@ -41,7 +42,7 @@ static int send_message(void *argument)
         struct iovec *iov = s->message->msg_iov;
 
         while (iov->iov_len > 0 || !s->stream) {
-                ssize_t sent = sendmsg(s->fd, s->message, MSG_DONTWAIT | MSG_NOSIGNAL);
+                ssize_t sent = sendmsg(s->fd, s->message, MSG_DONTWAIT | MSG_NOSIGNAL | s->flags);
                 if (sent < 0)
                         return -errno;
                 if (!s->stream)
@@ -78,7 +79,8 @@ static int send_packet(struct cop_restore *r, int fd, const struct img_packet *p
                 for (size_t i = 0; i < n; i++)
                         fds[i] = r->objects[files[i]];
         }
-        struct sending s = {.fd = fd, .message = &m, .stream = stream};
+        struct sending s = {
+                .fd = fd, .message = &m, .stream = stream, .flags = p->flags & IMG_PACKET_URGENT ? MSG_OOB : 0};
         return cop_restore_as(r, cop_restore_credentials(r, &p->credentials), send_message, &s);
 }
 

@@ -234,6 +234,20 @@ int cop_socket_make_pair(struct cop_restore *r, uint32_t a, uint32_t b, struct c
 
 /* ---- queues and the rest ---- */
 
+/* It is not told in line that an urgent byte was taken. */
+static void take_urgent(struct cop_restore *r, const struct img_file *f, int fd)
+{
+        int in_line = cop_socket_option(fd, SO_OOBINLINE), off = 0;
+        char byte;
+
+        for (uint32_t i = 0; i < f->packets && !cop_socket_waits(cop_socket_state(f)); i++)
+                if (IMG_RECORD(r->image, IMG_PACKETS, img_packet, f->first_packet + i)->flags & IMG_PACKET_TAKEN) {
+                        (void)setsockopt(fd, SOL_SOCKET, SO_OOBINLINE, &off, sizeof(off));
+                        (void)!recv(fd, &byte, 1, MSG_OOB | MSG_DONTWAIT);
+                        (void)setsockopt(fd, SOL_SOCKET, SO_OOBINLINE, &in_line, sizeof(in_line));
+                }
+}
+
 /* A datagram to where nobody is, for the error that waits. */
 static void provoke_refusal(struct cop_restore *r, const struct img_file *f, int fd)
 {
@@ -253,6 +267,8 @@ static void finish_socket(struct cop_restore *r, uint32_t index)
         int fd = r->objects[index];
 
         provoke_refusal(r, f, fd); /* before UDP_CORK */
+        if (f->kind == IMG_FILE_INET && f->arg[IMG_SOCK_TYPE] == SOCK_STREAM)
+                take_urgent(r, f, fd);
         cop_socket_set_last(r, f, fd);
         if (f->kind == IMG_FILE_INET && f->arg[IMG_SOCK_SHUTDOWN] == 3)
                 cop_socket_await_queue(r, f, fd);
