@@ -30,6 +30,10 @@
 struct queue {
         struct img_packet *list; /* owned */
         size_t n;
+        int urgent;        /* the byte of a stream that was sent with MSG_OOB and is not taken yet; -1: there is none */
+        bool urgent_first; /* it is what comes next */
+        bool in_line;      /* SO_OOBINLINE as it was */
+        size_t urgent_at;  /* packet that begins with it, SIZE_MAX: not found */
 };
 
 static int queue_add(struct queue *q, const struct img_packet *p)
@@ -242,7 +246,7 @@ static int add_empty(struct cop_dump *d, const struct img_file *f, struct queue 
         const struct img_file *g = find_in_parent(d, f);
         const struct img_packet *old = g ? IMG_RECORD(d->parent, IMG_PACKETS, img_packet, g->first_packet) : NULL;
         size_t n = g ? g->packets : 0, first = 0, at = 0;
-        struct queue both = {0};
+        struct queue both = {.urgent_at = SIZE_MAX};
         int r = 0;
 
         while (first < n && ((old[first].data.length == 0) != empty_first || !begins(d, q, old, first, n)))
@@ -267,6 +271,57 @@ static int add_empty(struct cop_dump *d, const struct img_file *f, struct queue 
         return 0;
 }
 
+/* ---- urgent data ---- */
+
+static void set_inline(int fd, int on)
+{
+        (void)setsockopt(fd, SOL_SOCKET, SO_OOBINLINE, &on, sizeof(on));
+}
+
+/* Only in line a peek gives it also when it is what comes next; not in line it is told apart. */
+static void find_urgent(const struct img_file *f, int fd, struct queue *q)
+{
+        int in_line = 0, at_mark = 0;
+        unsigned char byte;
+        socklen_t length = sizeof(in_line);
+
+        q->urgent = -1;
+        q->urgent_at = SIZE_MAX;
+        if (f->kind != IMG_FILE_UNIX || f->arg[IMG_SOCK_TYPE] != SOCK_STREAM)
+                return;
+        (void)getsockopt(fd, SOL_SOCKET, SO_OOBINLINE, &in_line, &length);
+        q->in_line = in_line;
+        if (in_line)
+                set_inline(fd, 0);
+        if (recv(fd, &byte, 1, MSG_OOB | MSG_PEEK | MSG_DONTWAIT) == 1)
+                q->urgent = byte;
+        q->urgent_first = q->urgent >= 0 && ioctl(fd, SIOCATMARK, &at_mark) == 0 && at_mark;
+        if (in_line || q->urgent >= 0)
+                set_inline(fd, 1);
+}
+
+/* A peek ends before it, and the next one begins with it. */
+static int split_urgent(struct queue *q)
+{
+        if (q->urgent_at >= q->n)
+                return 0;
+        struct img_packet rest = q->list[q->urgent_at];
+        rest.data.offset++;
+        rest.data.length--;
+        rest.files = (struct img_ref){0};
+        q->list[q->urgent_at].data.length = 1;
+        q->list[q->urgent_at].flags = IMG_PACKET_URGENT;
+        if (rest.data.length == 0)
+                return 0;
+        int r = queue_add(q, &rest);
+        for (size_t i = q->n - 1; r == 0 && i > q->urgent_at + 1; i--) {
+                struct img_packet later = q->list[i];
+                q->list[i] = q->list[i - 1];
+                q->list[i - 1] = later;
+        }
+        return r;
+}
+
 /* ---- all of it ---- */
 
 /* `queued`: what is there of a stream. */
@@ -275,7 +330,7 @@ static int peek_queue(struct cop_dump *d, const struct cop_dump_file *known, int
 {
         size_t size = 1UL << 18, total = 0;
         _cleanup_free_ char *buf = malloc(size);
-        bool stream = type == SOCK_STREAM;
+        bool stream = type == SOCK_STREAM, ended = q->urgent_first;
 
         if (!buf)
                 return cop_error_errno(err, ENOMEM, "reading a socket's queue");
@@ -310,6 +365,9 @@ static int peek_queue(struct cop_dump *d, const struct cop_dump_file *known, int
                 p.data = cop_image_put(d->writer, buf, (size_t)got);
                 if (!stream && m.msg_namelen > sizeof(sa_family_t))
                         p.address = cop_image_put(d->writer, &address, m.msg_namelen);
+                if (ended && got > 0 && (unsigned char)buf[0] == q->urgent && !find_rights(&m))
+                        q->urgent_at = q->n;
+                ended = (size_t)got < size; /* before something that is not read with it */
                 int r = dump_rights(d, &m, &p, known, err);
                 if (r < 0)
                         return r;
@@ -361,6 +419,7 @@ int cop_dump_queue(struct cop_dump *d, const struct cop_dump_file *known, struct
         (void)ioctl(fd, SIOCINQ, &queued);
         if (only_error(f, fd, queued))
                 return 0;
+        find_urgent(f, fd, &q);
         (void)getsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &old, &length);
         (void)setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &none, sizeof(none));
         if (f->kind == IMG_FILE_UNIX && getsockopt(fd, SOL_SOCKET, SO_PASSCRED, &pass, &length) == 0 && !pass)
@@ -371,7 +430,9 @@ int cop_dump_queue(struct cop_dump *d, const struct cop_dump_file *known, struct
         (void)setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &old, sizeof(old));
         if (!pass)
                 (void)setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &pass, sizeof(pass));
-        if (r == 0 && type == SOCK_DGRAM && add_empty(d, f, &q, empty_first) < 0)
+        if (q.urgent >= 0)
+                set_inline(fd, q.in_line);
+        if (r == 0 && ((type == SOCK_DGRAM && add_empty(d, f, &q, empty_first) < 0) || split_urgent(&q) < 0))
                 r = cop_error_errno(err, ENOMEM, "reading a socket's queue");
         if (r == 0)
                 cop_dump_put_queue(d, f, q.list, q.n);

@@ -308,7 +308,7 @@ struct img_lock {
         uint64_t start, end; /* end UINT64_MAX: to the end of file */
 };
 
-/* Of TCP: a byte that was sent with MSG_OOB, and has been taken already where it is not read in line. */
+/* Of streams: a byte that was sent with MSG_OOB, and has been taken already where it is not read in line. */
 enum img_packet_flags { IMG_PACKET_URGENT = 1, IMG_PACKET_TAKEN = 2 };
 struct img_packet {
         struct img_ref data;
