@@ -30,6 +30,7 @@
 struct queue {
         struct img_packet *list; /* owned */
         size_t n;
+        size_t bytes;      /* what is there of a stream */
         int urgent;        /* the byte of a stream that was sent with MSG_OOB and is not taken yet; -1: there is none */
         bool urgent_first; /* it is what comes next */
         bool in_line;      /* SO_OOBINLINE as it was */
@@ -324,9 +325,8 @@ static int split_urgent(struct queue *q)
 
 /* ---- all of it ---- */
 
-/* `queued`: what is there of a stream. */
-static int peek_queue(struct cop_dump *d, const struct cop_dump_file *known, int fd, int type, size_t queued,
-                      bool steps, struct queue *q, struct cop_error *err)
+static int peek_queue(struct cop_dump *d, const struct cop_dump_file *known, int fd, int type, bool steps,
+                      struct queue *q, struct cop_error *err)
 {
         size_t size = 1UL << 18, total = 0;
         _cleanup_free_ char *buf = malloc(size);
@@ -334,7 +334,7 @@ static int peek_queue(struct cop_dump *d, const struct cop_dump_file *known, int
 
         if (!buf)
                 return cop_error_errno(err, ENOMEM, "reading a socket's queue");
-        while (!stream || total < queued) {
+        while (!stream || total < q->bytes) {
                 struct sockaddr_storage address;
                 char control[CMSG_SPACE(FILES_MAX * sizeof(int)) + CMSG_SPACE(sizeof(struct ucred))]
                         __attribute__((aligned(8)));
@@ -419,6 +419,7 @@ int cop_dump_queue(struct cop_dump *d, const struct cop_dump_file *known, struct
         (void)ioctl(fd, SIOCINQ, &queued);
         if (only_error(f, fd, queued))
                 return 0;
+        q.bytes = (size_t)MAX_OF(queued, 0);
         find_urgent(f, fd, &q);
         (void)getsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &old, &length);
         (void)setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &none, sizeof(none));
@@ -426,7 +427,7 @@ int cop_dump_queue(struct cop_dump *d, const struct cop_dump_file *known, struct
                 (void)setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on));
         bool empty_first = type == SOCK_DGRAM && recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT | MSG_TRUNC) == 0;
         bool steps = setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &off, sizeof(off)) == 0;
-        int r = peek_queue(d, known, fd, type, (size_t)MAX_OF(queued, 0), steps, &q, err);
+        int r = peek_queue(d, known, fd, type, steps, &q, err);
         (void)setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &old, sizeof(old));
         if (!pass)
                 (void)setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &pass, sizeof(pass));
