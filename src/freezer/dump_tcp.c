@@ -102,38 +102,6 @@ static uint32_t find_tcp_listener(struct cop_dump *d, const struct img_ref *addr
         return found;
 }
 
-/* A client whose other end is nobody's descriptor may wait at a listener of the tree. */
-static int find_waiting(struct cop_dump *d, uint32_t index, struct cop_error *err)
-{
-        struct img_file *f = cop_dump_file_at(d, index);
-        const char *heap = cop_image_record(d->writer, IMG_HEAP, 0);
-        const struct sockaddr_in *to = (const void *)(heap + f->peer.offset),
-                                 *own = (const void *)(heap + f->path.offset);
-        struct cop_dump_file *known = cop_dump_known_socket(d, index);
-        struct tcp_info info = {0};
-        socklen_t length = sizeof(info);
-
-        for (uint32_t i = 0; i < cop_image_count(d->writer, IMG_FILES); i++) {
-                const struct img_file *g = cop_dump_file_at(d, i);
-                const struct sockaddr_in *a = (const void *)(heap + g->path.offset);
-                if (g->kind != IMG_FILE_INET || g->arg[IMG_SOCK_STATE] != IMG_SOCK_LISTENING ||
-                    f->peer.length < sizeof(sa_family_t) + 2 || a->sin_port != to->sin_port ||
-                    own->sin_port == to->sin_port)
-                        continue;
-                if (!known || known->own_fd < 0 || getsockopt(known->own_fd, IPPROTO_TCP, TCP_INFO, &info, &length) < 0)
-                        continue;
-                if (info.tcpi_state != TCP_ESTABLISHED)
-                        continue;
-                if (info.tcpi_bytes_acked > 1 || info.tcpi_notsent_bytes > 0 || info.tcpi_unacked > 0)
-                        return cop_not_freezable(d, known->proc, err,
-                                                 "has sent data into a connection that is not accepted yet (fd %d)",
-                                                 known->fd);
-                f->arg[IMG_SOCK_STATE] = IMG_SOCK_PENDING;
-                f->arg[IMG_SOCK_LISTENER] = i;
-        }
-        return 0;
-}
-
 /* Its addresses, of either family as IPv6 has them: the ends need not be of the same. */
 struct end {
         struct {
@@ -146,7 +114,15 @@ struct end {
 struct ends {
         struct end *list; /* owned; sorted */
         size_t count;
+        struct cop_tcp_table served; /* owned; what nobody in the tree has, asked for when it is needed */
+        bool asked;
 };
+
+static void ends_done(struct ends *e)
+{
+        free(e->list);
+        cop_tcp_table_done(&e->served);
+}
 
 static bool address_of(struct cop_dump *d, const struct img_ref *ref, struct sockaddr_in6 *ret)
 {
@@ -205,7 +181,50 @@ static uint32_t find_other_end(struct cop_dump *d, const struct ends *e, uint32_
         return found && found->file != index ? found->file : IMG_NONE;
 }
 
-static int link_inet(struct cop_dump *d, const struct ends *e, uint32_t index, struct cop_error *err)
+static bool same_address(const struct sockaddr_in6 *a, const struct in6_addr *address, uint16_t port)
+{
+        return a->sin6_port == port && memcmp(&a->sin6_addr, address, sizeof(*address)) == 0;
+}
+
+/* Whether the other end is on this machine, and nobody's. */
+static bool is_served(struct cop_dump *d, struct ends *e, uint32_t index)
+{
+        struct end own;
+
+        if (!e->asked && cop_tcp_table_collect_served(d->net_diag_fd, &e->served, NULL) < 0)
+                e->served.count = 0;
+        e->asked = true;
+        for (size_t i = 0; get_end(d, index, &own) && i < e->served.count; i++) {
+                const struct cop_tcp_info *t = &e->served.list[i];
+                if (t->ino == 0 && same_address(&t->local, &own.key.to_address, own.key.to_port) &&
+                    same_address(&t->remote, &own.key.own_address, own.key.own_port))
+                        return true;
+        }
+        return false;
+}
+
+/* A client whose other end is nobody's descriptor may wait at a listener of the tree. */
+static int find_waiting(struct cop_dump *d, struct ends *e, uint32_t index, struct cop_error *err)
+{
+        struct img_file *f = cop_dump_file_at(d, index);
+        struct cop_dump_file *known = cop_dump_known_socket(d, index);
+        uint32_t listener = f->peer.length > sizeof(sa_family_t) ? find_tcp_listener(d, &f->peer) : IMG_NONE;
+        struct tcp_info info = {0};
+        socklen_t length = sizeof(info);
+
+        if (listener == IMG_NONE || !known || known->own_fd < 0 ||
+            getsockopt(known->own_fd, IPPROTO_TCP, TCP_INFO, &info, &length) < 0 ||
+            info.tcpi_state != TCP_ESTABLISHED || !is_served(d, e, index))
+                return 0;
+        if (info.tcpi_bytes_acked > 1 || info.tcpi_notsent_bytes > 0 || info.tcpi_unacked > 0)
+                return cop_not_freezable(d, known->proc, err,
+                                         "has sent data into a connection that is not accepted yet (fd %d)", known->fd);
+        f->arg[IMG_SOCK_STATE] = IMG_SOCK_PENDING;
+        f->arg[IMG_SOCK_LISTENER] = listener;
+        return 0;
+}
+
+static int link_inet(struct cop_dump *d, struct ends *e, uint32_t index, struct cop_error *err)
 {
         struct img_file *f = cop_dump_file_at(d, index);
 
@@ -216,7 +235,7 @@ static int link_inet(struct cop_dump *d, const struct ends *e, uint32_t index, s
         if (f->arg[IMG_SOCK_PEER] != IMG_NONE)
                 return 0;
         f->arg[IMG_SOCK_STATE] = IMG_SOCK_CLOSED;
-        return find_waiting(d, index, err);
+        return find_waiting(d, e, index, err);
 }
 
 /* Two ends of one connection that was closed by both: made anew as one, it ends again. */
@@ -236,7 +255,7 @@ static int link_ended(struct cop_dump *d, struct cop_error *err)
         for (size_t i = 0; i < e.count && r == 0; i++)
                 if (cop_dump_file_at(d, e.list[i].file)->arg[IMG_SOCK_PEER] != IMG_NONE)
                         cop_dump_file_at(d, e.list[i].file)->arg[IMG_SOCK_STATE] = IMG_SOCK_CONNECTED;
-        free(e.list);
+        ends_done(&e);
         return r;
 }
 
@@ -275,7 +294,7 @@ int cop_dump_tcp_link(struct cop_dump *d, struct cop_error *err)
                 else if (is_tcp(cop_dump_file_at(d, i), IMG_SOCK_CONNECTING))
                         link_connecting(d, i);
         }
-        free(e.list);
+        ends_done(&e);
         for (uint32_t i = 0; i < n && r == 0; i++)
                 r = dump_received(d, i, err);
         return r < 0 ? r : link_ended(d, err);
@@ -293,7 +312,7 @@ static int open_peers_again(struct cop_dump *d, uint32_t first, struct cop_error
                 if (other != IMG_NONE)
                         cop_dump_file_at(d, other)->arg[IMG_SOCK_STATE] = IMG_SOCK_CONNECTED;
         }
-        free(e.list);
+        ends_done(&e);
         return r;
 }
 
@@ -312,6 +331,6 @@ int cop_dump_tcp_link_again(struct cop_dump *d, uint32_t first, struct cop_error
                 if (r == 0)
                         r = dump_received(d, i, err);
         }
-        free(e.list);
+        ends_done(&e);
         return r;
 }

@@ -241,6 +241,12 @@ int cop_tcp_table_collect(int diag_fd, struct cop_tcp_table *t, struct cop_error
                             t, err);
 }
 
+int cop_tcp_table_collect_served(int diag_fd, struct cop_tcp_table *t, struct cop_error *err)
+{
+        return collect_inet(diag_fd, IPPROTO_TCP, 1U << TCP_ESTABLISHED | 1U << TCP_CLOSE_WAIT | 1U << TCP_NEW_SYN_RECV,
+                            t, err);
+}
+
 int cop_udp_table_collect(int diag_fd, struct cop_tcp_table *t, struct cop_error *err)
 {
         return collect_inet(diag_fd, IPPROTO_UDP, 1U << TCP_ESTABLISHED | 1U << TCP_CLOSE, t, err);

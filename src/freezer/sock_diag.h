@@ -19,7 +19,8 @@ enum {
         TCP_CLOSE_WAIT = 8,
         TCP_LAST_ACK = 9,
         TCP_LISTEN = 10,
-        TCP_CLOSING = 11
+        TCP_CLOSING = 11,
+        TCP_NEW_SYN_RECV = 12
 };
 
 /* One unix socket.  One that waits to be accepted has the inode number 0. */
@@ -65,6 +66,8 @@ const struct cop_unix_info *cop_unix_table_find(const struct cop_unix_table *t, 
 bool cop_socket_as_ipv6(const void *address, size_t length, struct sockaddr_in6 *ret);
 /* All that are connected, or were until one side has closed. */
 int cop_tcp_table_collect(int diag_fd, struct cop_tcp_table *t, struct cop_error *err);
+/* Those that are or will be waiting to be accepted, and others that are connected. */
+int cop_tcp_table_collect_served(int diag_fd, struct cop_tcp_table *t, struct cop_error *err);
 /* All UDP sockets that have a port. */
 int cop_udp_table_collect(int diag_fd, struct cop_tcp_table *t, struct cop_error *err);
 void cop_tcp_table_done(struct cop_tcp_table *t);
