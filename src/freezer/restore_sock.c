@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <linux/netlink.h>
 #include <netinet/in.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -15,6 +16,8 @@
 
 #include "base/cleanup.h"
 #include "freezer/restore_sock.h"
+
+#define USUAL_DATAGRAMS 10 /* net.unix.max_dgram_qlen of a new namespace */
 
 int cop_socket_complain(struct cop_error *err, const struct img_file *f, const char *what)
 {
@@ -35,19 +38,41 @@ int cop_socket_keep(struct cop_restore *r, uint32_t index, int fd)
         return r->objects[index] < 0 ? r->objects[index] : 0;
 }
 
-/* A new network namespace lets nobody have an ICMP echo socket; for a moment it lets us. */
+/* A setting of the network namespace that is another for a moment. */
+struct setting {
+        int fd; /* owned */
+        char before[64];
+        ssize_t length;
+};
+
+static bool setting_change(struct setting *s, const char *path, const char *value)
+{
+        s->fd = open(path, O_RDWR | O_CLOEXEC);
+        s->length = s->fd < 0 ? -1 : read(s->fd, s->before, sizeof(s->before) - 1);
+        s->before[MAX_OF(s->length, 0)] = '\0';
+        if (s->length > 0 && pwrite(s->fd, value, strlen(value), 0) > 0)
+                return true;
+        s->fd = cop_close(s->fd);
+        return false;
+}
+
+static void setting_restore(struct setting *s)
+{
+        if (s->fd >= 0)
+                (void)!pwrite(s->fd, s->before, (size_t)s->length, 0);
+        s->fd = cop_close(s->fd);
+}
+
+/* A new network namespace lets nobody have an ICMP echo socket. */
 static int new_echo(const struct img_file *f)
 {
-        static const char only_root[] = "0 0";
-        char before[64];
-        _cleanup_close_ int range = open("/proc/sys/net/ipv4/ping_group_range", O_RDWR | O_CLOEXEC);
-        ssize_t n = range < 0 ? -1 : read(range, before, sizeof(before));
+        struct setting range;
 
-        if (n <= 0 || pwrite(range, only_root, strlen(only_root), 0) < 0)
+        if (!setting_change(&range, "/proc/sys/net/ipv4/ping_group_range", "0 0"))
                 return -1;
         int fd = socket((int)f->arg[IMG_SOCK_FAMILY], SOCK_DGRAM | SOCK_CLOEXEC, (int)f->arg[IMG_SOCK_PROTOCOL]);
         int saved = errno;
-        (void)!pwrite(range, before, (size_t)n, 0);
+        setting_restore(&range);
         errno = saved;
         return fd;
 }
@@ -388,9 +413,25 @@ static int run_passes(struct cop_restore *r, struct cop_error *err)
         return 0;
 }
 
+/* How many datagrams a unix socket takes is decided by the namespace when it is made. */
+static void make_room_for_datagrams(const struct cop_restore *r, struct setting *ret)
+{
+        uint32_t most = 0;
+        char value[16];
+
+        for (uint32_t i = 0; i < r->image->count[IMG_FILES]; i++)
+                if (cop_socket_unix_datagram(RESTORE_FILE(r, i)))
+                        most = MAX_OF(most, RESTORE_FILE(r, i)->packets);
+        snprintf(value, sizeof(value), "%u", most);
+        if (most > USUAL_DATAGRAMS && setting_change(ret, "/proc/sys/net/unix/max_dgram_qlen", value) &&
+            strtoul(ret->before, NULL, 10) > most)
+                setting_restore(ret);
+}
+
 int cop_restore_sockets(struct cop_restore *r, struct cop_error *err)
 {
         uint32_t n = r->image->count[IMG_FILES];
+        struct setting limit = {.fd = -EBADF};
         int ret;
 
         r->last_ends = malloc((n + 1) * sizeof(int));
@@ -398,7 +439,9 @@ int cop_restore_sockets(struct cop_restore *r, struct cop_error *err)
                 return cop_error_errno(err, ENOMEM, "rebuilding sockets");
         for (uint32_t i = 0; i < n; i++)
                 r->last_ends[i] = -EBADF;
+        make_room_for_datagrams(r, &limit);
         ret = run_passes(r, err);
+        setting_restore(&limit);
         for (uint32_t i = 0; i < n; i++)
                 cop_close(r->last_ends[i]);
         free(r->last_ends);
