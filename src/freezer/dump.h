@@ -106,6 +106,12 @@ int cop_dump_descriptors(struct cop_dump *d, struct cop_error *err);
 int cop_dump_descriptors_again(struct cop_dump *d, size_t first, struct cop_error *err);
 /* The caller's name for an external file (freezer.h), or NULL. */
 const char *cop_dump_external_name(const struct cop_dump *d, const struct stat *st);
+/* What a thaw gives to a file that it makes anew. */
+void cop_dump_attributes(const struct cop_dump *d, struct img_file *f, const struct stat *st);
+/* A file to be read without a trace, as far as the engine may. */
+int cop_dump_open_reader(int dir_fd, const char *path);
+/* A removed folder for which no descriptor need stand; its index in IMG_FILES. */
+uint32_t cop_dump_removed_folder(struct cop_dump *d, const char *path, const struct stat *st);
 /* Takes what the kernel appends to the path of a removed file; false: it was not there. */
 bool cop_dump_cut_deleted(char *link);
 #define COP_DUMP_LINK 4352 /* room for such a path */

@@ -310,6 +310,32 @@ bool cop_dump_cut_deleted(char *link)
         return deleted;
 }
 
+void cop_dump_attributes(const struct cop_dump *d, struct img_file *f, const struct stat *st)
+{
+        f->arg[IMG_ARG_UID] = cop_dump_uid(d, st->st_uid);
+        f->arg[IMG_ARG_GID] = cop_dump_gid(d, st->st_gid);
+        f->arg[IMG_ARG_ATIME] = (uint64_t)st->st_atim.tv_sec;
+        f->arg[IMG_ARG_ATIME_NS] = (uint64_t)st->st_atim.tv_nsec;
+        f->arg[IMG_ARG_MTIME] = (uint64_t)st->st_mtim.tv_sec;
+        f->arg[IMG_ARG_MTIME_NS] = (uint64_t)st->st_mtim.tv_nsec;
+}
+
+int cop_dump_open_reader(int dir_fd, const char *path)
+{
+        int flags = O_RDONLY | O_NONBLOCK | O_CLOEXEC, fd = openat(dir_fd, path, flags | O_NOATIME);
+
+        return fd < 0 && errno == EPERM ? openat(dir_fd, path, flags) : fd;
+}
+
+/* A description of our own: looking for holes moves the position. */
+static int open_reader(int fd)
+{
+        char path[32];
+
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        return cop_dump_open_reader(AT_FDCWD, path);
+}
+
 static int dump_memfd(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct fd_info *fi,
                       struct cop_error *err)
 {
@@ -325,12 +351,10 @@ static int dump_memfd(struct cop_dump *d, struct cop_dump_file *known, struct im
         f->arg[0] = (uint64_t)fi->st.st_size;
         f->arg[1] = (uint64_t)fcntl(fd, F_GET_SEALS);
         f->arg[2] = fi->st.st_mode;
+        cop_dump_attributes(d, f, &fi->st);
         if (!first)
                 return 0;
-        /* A description of our own: looking for holes moves the position. */
-        char path[32];
-        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-        _cleanup_close_ int reader = open(path, O_RDONLY | O_CLOEXEC);
+        _cleanup_close_ int reader = open_reader(fd);
         if (reader < 0)
                 return cop_error_errno(err, errno, "opening the memfd %s", fi->link);
         return cop_dump_object_pages(d, reader, (uint64_t)fi->st.st_size, &f->first_extent, &f->extents, err);
@@ -345,8 +369,7 @@ static int dump_regular(struct cop_dump *d, struct cop_dump_file *known, struct 
         f->arg[0] = (uint64_t)fi->st.st_size;
         f->arg[1] = fi->st.st_mode;
         f->arg[2] = fi->st.st_nlink;
-        f->arg[3] = cop_dump_uid(d, fi->st.st_uid);
-        f->arg[4] = cop_dump_gid(d, fi->st.st_gid);
+        cop_dump_attributes(d, f, &fi->st);
         bool gone = cop_dump_cut_deleted(fi->link);
         if (gone && f->arg[2] > 0 && cop_dump_other_name(d, &fi->st, fi->link, sizeof(fi->link)) < 0)
                 return cop_not_freezable(d, known->proc, err,
@@ -366,12 +389,32 @@ static int dump_regular(struct cop_dump *d, struct cop_dump_file *known, struct 
         int fd = cop_dump_duplicate(d, known, err);
         if (fd < 0)
                 return fd;
-        char path[32];
-        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-        _cleanup_close_ int reader = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+        _cleanup_close_ int reader = open_reader(fd);
         if (reader < 0)
                 return cop_error_errno(err, errno, "opening the deleted file %s", fi->link);
         return cop_dump_object_pages(d, reader, (uint64_t)fi->st.st_size, &f->first_extent, &f->extents, err);
+}
+
+static void describe_folder(const struct cop_dump *d, struct img_file *f, const struct stat *st)
+{
+        f->kind = IMG_FILE_DIRECTORY;
+        f->arg[1] = st->st_mode;
+        f->arg[2] = st->st_nlink;
+        cop_dump_attributes(d, f, st);
+}
+
+/* Where a link leads, of one that is open. */
+static int dump_symlink(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct cop_error *err)
+{
+        char target[4096];
+        int fd = cop_dump_duplicate(d, known, err);
+        ssize_t n = fd < 0 ? fd : readlinkat(fd, "", target, sizeof(target) - 1);
+
+        if (n < 0)
+                return fd < 0 ? fd : cop_error_errno(err, errno, "reading a removed symbolic link");
+        target[n] = '\0';
+        f->data = cop_image_puts(d->writer, target);
+        return 0;
 }
 
 static int dump_folder(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct fd_info *fi,
@@ -379,20 +422,28 @@ static int dump_folder(struct cop_dump *d, struct cop_dump_file *known, struct i
 {
         bool first;
 
-        f->kind = IMG_FILE_DIRECTORY;
-        f->arg[1] = fi->st.st_mode;
-        f->arg[2] = fi->st.st_nlink;
-        f->arg[3] = cop_dump_uid(d, fi->st.st_uid);
-        f->arg[4] = cop_dump_gid(d, fi->st.st_gid);
+        describe_folder(d, f, &fi->st);
         if (fi->st.st_nlink == 0) {
-                if (!S_ISDIR(fi->st.st_mode))
+                if (S_ISSOCK(fi->st.st_mode))
                         return cop_not_freezable(d, known->proc, err, "holds the removed %.100s (fd %d)", fi->link,
                                                  known->fd);
                 cop_dump_cut_deleted(fi->link);
                 f->link = cop_dump_link(d, known->dev, known->ino, &first);
         }
         f->path = cop_image_puts(d->writer, fi->link);
-        return 0;
+        return f->arg[2] == 0 && S_ISLNK(fi->st.st_mode) ? dump_symlink(d, known, f, err) : 0;
+}
+
+uint32_t cop_dump_removed_folder(struct cop_dump *d, const char *path, const struct stat *st)
+{
+        struct img_file f = {.flags = O_PATH | O_DIRECTORY, .dev = st->st_dev, .ino = st->st_ino};
+        bool first;
+
+        describe_folder(d, &f, st);
+        f.arg[2] = 0;
+        f.link = cop_dump_link(d, st->st_dev, st->st_ino, &first);
+        f.path = cop_image_puts(d->writer, path);
+        return cop_image_add(d->writer, IMG_FILES, &f);
 }
 
 static int dump_tty(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, const struct fd_info *fi,

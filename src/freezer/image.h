@@ -26,7 +26,7 @@
 #include "base/err.h"
 
 #define IMG_MAGIC "COPFRZ\r\n"
-#define IMG_VERSION 3
+#define IMG_VERSION 4
 #define IMG_PAGE 4096U
 #define IMG_NONE UINT32_MAX
 #define IMG_ID_MAX 33
@@ -151,6 +151,7 @@ struct img_proc {
         uint32_t membarrier;   /* what it has registered for: a bit per command */
         uint32_t coredump_filter;
         uint32_t mdwe, memory_merge; /* PR_GET_MDWE, PR_GET_MEMORY_MERGE */
+        uint32_t cwd_file, root_file; /* file indexes when they have been removed, else IMG_NONE */
 };
 
 /* What a thread was doing, told from orig_rax and rax; see interrupted.c. */
@@ -224,8 +225,9 @@ struct img_extent {
 };
 
 enum img_file_kind {
-        IMG_FILE_REGULAR = 1, /* path; arg: size, mode, nlink; extents hold the content when deleted */
-        IMG_FILE_DIRECTORY, /* folders, and symbolic links and sockets opened with O_PATH; arg as above but for the size */
+        IMG_FILE_REGULAR = 1, /* path; arg: size, mode, nlink, IMG_ARG_…; extents hold the content when deleted */
+        IMG_FILE_DIRECTORY, /* folders, and symbolic links and sockets opened with O_PATH; arg as above but for the size; data: where a
+                               removed link leads */
         IMG_FILE_DEVICE,    /* opened by path; arg[0] rdev */
         IMG_FILE_PIPE,      /* arg[0] capacity; link: the pipe's id; packets hold its data */
         IMG_FILE_FIFO,      /* path too */
@@ -234,7 +236,7 @@ enum img_file_kind {
         IMG_FILE_TIMERFD,  /* arg: clock, ticks, settime flags, remaining ns, interval ns, when it fires */
         IMG_FILE_SIGNALFD, /* arg: mask */
         IMG_FILE_INOTIFY,  /* watches; arg[0]: events were not read yet */
-        IMG_FILE_MEMFD,    /* extents; arg: size, seals, mode; link: shared object */
+        IMG_FILE_MEMFD,    /* extents; arg: size, seals, mode, IMG_ARG_…; link: shared object */
         IMG_FILE_PIDFD,    /* arg: pid inside, flags */
         IMG_FILE_UNIX,     /* see img_file.arg in dump_sock.c */
         IMG_FILE_INET,
@@ -247,6 +249,9 @@ enum img_file_kind {
         IMG_FILE_SYSV, /* arg: shm id, key, mode, uid, gid, size */
         IMG_FILE_KIND_MAX,
 };
+
+/* Of what a thaw makes anew, because it has no name.  Nanoseconds may be UTIME_OMIT. */
+enum img_attribute_arg { IMG_ARG_UID = 3, IMG_ARG_GID, IMG_ARG_ATIME, IMG_ARG_ATIME_NS, IMG_ARG_MTIME, IMG_ARG_MTIME_NS };
 
 #define IMG_FILE_ARGS 12
 struct img_file {

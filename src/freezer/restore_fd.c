@@ -31,10 +31,6 @@
 #include "freezer/restore.h"
 #include "freezer/tracee.h"
 
-/* O_ASYNC comes last: it goes by the number of a descriptor (set_owner). */
-#define FLAGS_SET (O_APPEND | O_NONBLOCK | O_DIRECT | O_NOATIME)
-/* What open(2) may be given of F_GETFL's answer. */
-#define FLAGS_OPEN (O_ACCMODE | FLAGS_SET | O_PATH | O_DIRECTORY | O_SYNC | O_DSYNC | O_NOFOLLOW)
 #ifndef TFD_IOC_SET_TICKS
 #define TFD_IOC_SET_TICKS _IOW('T', 0, uint64_t)
 #endif
@@ -66,17 +62,16 @@ static bool late(const struct img_file *f)
                (f->kind == IMG_FILE_DEVICE && major((dev_t)f->arg[0]) == 5 && minor((dev_t)f->arg[0]) == 0);
 }
 
-static int reopen(int fd, int flags)
+int cop_restore_reopen(int fd, int flags)
 {
         char path[32];
 
         snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-        int again = open(path, (flags & FLAGS_OPEN & ~(O_NOFOLLOW | O_DIRECTORY)) | O_CLOEXEC | O_NOCTTY);
+        int again = open(path, (flags & COP_FLAGS_OPEN & ~(O_NOFOLLOW | O_DIRECTORY)) | O_CLOEXEC | O_NOCTTY);
         return again < 0 ? -errno : again;
 }
 
-/* An earlier description of the same object, or -1. */
-static int sibling(const struct cop_restore *r, uint32_t index)
+int cop_restore_sibling(const struct cop_restore *r, uint32_t index)
 {
         const struct img_file *f = RESTORE_FILE(r, index);
 
@@ -86,7 +81,7 @@ static int sibling(const struct cop_restore *r, uint32_t index)
         return -1;
 }
 
-static int write_pages(struct cop_restore *r, const struct img_file *f, int fd)
+int cop_restore_file_pages(struct cop_restore *r, const struct img_file *f, int fd)
 {
         for (uint32_t i = 0; i < f->extents; i++) {
                 const struct img_extent *e = IMG_RECORD(r->image, IMG_EXTENTS, img_extent, f->first_extent + i);
@@ -109,69 +104,32 @@ static int write_pages(struct cop_restore *r, const struct img_file *f, int fd)
 static int open_memfd(struct cop_restore *r, uint32_t index)
 {
         const struct img_file *f = RESTORE_FILE(r, index);
-        int other = sibling(r, index);
+        int other = cop_restore_sibling(r, index);
         bool shmem = f->kind == IMG_FILE_SHMEM;
 
         if (other >= 0)
-                return reopen(other, (int)f->flags);
+                return cop_restore_reopen(other, (int)f->flags);
         _cleanup_close_ int fd =
                 (int)syscall(SYS_memfd_create, cop_restore_string(r, &f->path), MFD_CLOEXEC | MFD_ALLOW_SEALING);
         if (fd < 0 || ftruncate(fd, (off_t)f->arg[0]) < 0)
                 return -errno;
-        int ret = write_pages(r, f, fd);
+        int ret = cop_restore_file_pages(r, f, fd);
         if (ret < 0)
                 return ret;
-        if (!shmem && (fchmod(fd, (mode_t)f->arg[2] & 07777) < 0 ||
-                       (f->arg[1] && !cop_restore_seals_late(f) && fcntl(fd, F_ADD_SEALS, (int)f->arg[1]) < 0)))
+        ret = shmem ? 0 : cop_restore_attributes(fd, f, (mode_t)f->arg[2]);
+        if (ret < 0)
+                return ret;
+        if (!shmem && f->arg[1] && !cop_restore_seals_late(f) && fcntl(fd, F_ADD_SEALS, (int)f->arg[1]) < 0)
                 return -errno;
         if ((f->flags & O_ACCMODE) != O_RDWR)
-                return reopen(fd, (int)f->flags);
+                return cop_restore_reopen(fd, (int)f->flags);
         lseek(fd, 0, SEEK_SET);
         return TAKE_FD(fd);
 }
 
-/* A file that never had a name (O_TMPFILE) may still get one, unlike one that has lost its name.  The kernel calls it #NUMBER. */
-static int open_nameless(const char *path)
+static bool is_removed(const struct img_file *f)
 {
-        const char *name = strrchr(path, '/');
-        char folder[4200];
-
-        if (!name || name[1] != '#' || name[2] == '\0' || name[2 + strspn(name + 2, "0123456789")])
-                return -1;
-        snprintf(folder, sizeof(folder), "%.*s/", (int)MIN_OF(name - path, 4096L), path);
-        return open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-}
-
-static int open_deleted(struct cop_restore *r, uint32_t index, struct cop_error *err)
-{
-        const struct img_file *f = RESTORE_FILE(r, index);
-        const char *path = cop_restore_string(r, &f->path);
-        char name[4200], random[17];
-        int other = sibling(r, index);
-
-        if (other >= 0)
-                return reopen(other, (int)f->flags);
-        snprintf(name, sizeof(name), "%.4096s.%s", path, cop_id_hex(random, 8));
-        _cleanup_close_ int fd = open_nameless(path);
-        bool named = fd < 0;
-        if (named)
-                fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-        if (fd < 0) { /* its folder may be gone, too */
-                snprintf(name, sizeof(name), "/tmp/.%s", random);
-                fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-        }
-        if (fd < 0)
-                return cop_error_errno(err, errno, "making the deleted file %s again", path);
-        if (named)
-                unlink(name);
-        int ret = ftruncate(fd, (off_t)f->arg[0]) < 0 ? -errno : write_pages(r, f, fd);
-        if (ret == 0 && fchown(fd, (uid_t)f->arg[3], (gid_t)f->arg[4]) < 0)
-                ret = -errno;
-        if (ret == 0 && fchmod(fd, (mode_t)f->arg[1] & 07777) < 0)
-                ret = -errno;
-        if (ret == 0)
-                ret = reopen(fd, (int)f->flags);
-        return ret < 0 ? cop_error_errno(err, -ret, "filling the deleted file %s", path) : ret;
+        return (f->kind == IMG_FILE_REGULAR || f->kind == IMG_FILE_DIRECTORY) && f->arg[2] == 0;
 }
 
 static int open_path(struct cop_restore *r, uint32_t index, struct cop_error *err)
@@ -180,12 +138,13 @@ static int open_path(struct cop_restore *r, uint32_t index, struct cop_error *er
         const char *path = cop_restore_string(r, &f->path);
         char entries[1024] __attribute__((aligned(8)));
 
-        bool deleted = f->kind == IMG_FILE_REGULAR && f->arg[2] == 0;
         /* A file that was opened with O_TMPFILE has O_DIRECTORY in its flags for ever. */
-        int flags = (int)f->flags & FLAGS_OPEN & (f->kind == IMG_FILE_REGULAR ? ~O_DIRECTORY : ~0);
-        int fd = deleted ? open_deleted(r, index, err) : open(path, flags | O_CLOEXEC | O_NOCTTY);
+        int flags = (int)f->flags & COP_FLAGS_OPEN & (f->kind == IMG_FILE_REGULAR ? ~O_DIRECTORY : ~0);
+        int fd = is_removed(f) ? cop_restore_removed(r, index, err) : open(path, flags | O_CLOEXEC | O_NOCTTY);
         if (fd < 0)
-                return deleted ? fd : cop_error_errno(err, errno, "opening %s", path);
+                return is_removed(f) ? fd : cop_error_errno(err, errno, "opening %s", path);
+        if (is_removed(f) && f->kind == IMG_FILE_DIRECTORY)
+                return fd;
         /* ext4 takes the first position at which a folder is read for the one that lseek(0) goes back to. */
         if (f->position > 0 && !(f->flags & O_PATH))
                 (void)syscall(SYS_getdents64, fd, entries, sizeof(entries));
@@ -196,40 +155,6 @@ static int open_path(struct cop_restore *r, uint32_t index, struct cop_error *er
                 return cop_error_errno(err, saved, "seeking in %s", path);
         }
         return fd;
-}
-
-/* Made again for a moment.  Nothing can be made in a folder without a name, so it stays empty. */
-static int open_removed_folder(struct cop_restore *r, uint32_t index, struct cop_error *err)
-{
-        const struct img_file *f = RESTORE_FILE(r, index);
-        const char *path = cop_restore_string(r, &f->path);
-        char name[4200], random[17];
-        int other = sibling(r, index), flags = (int)f->flags & FLAGS_OPEN;
-
-        if (other >= 0) {
-                snprintf(name, sizeof(name), "/proc/self/fd/%d/.", other);
-                int again = open(name, flags | O_CLOEXEC);
-                return again < 0 ? cop_error_errno(err, errno, "opening the removed folder %s", path) : again;
-        }
-        snprintf(name, sizeof(name), "%.4096s.%s", path, cop_id_hex(random, 8));
-        bool made = mkdir(name, 0700) == 0;
-        if (!made) { /* its own folder may be gone, too */
-                snprintf(name, sizeof(name), "/tmp/.%s", random);
-                made = mkdir(name, 0700) == 0;
-        }
-        int fd = made ? open(name, flags | O_CLOEXEC) : -1;
-        if (fd >= 0 &&
-            (chown(name, (uid_t)f->arg[3], (gid_t)f->arg[4]) < 0 || chmod(name, (mode_t)f->arg[1] & 07777) < 0))
-                fd = cop_close(fd);
-        int saved = errno;
-        if (made)
-                rmdir(name);
-        return fd < 0 ? cop_error_errno(err, saved, "making the removed folder %s again", path) : fd;
-}
-
-static bool is_removed_folder(const struct img_file *f)
-{
-        return f->kind == IMG_FILE_DIRECTORY && f->arg[2] == 0;
 }
 
 /* ---- pipes ---- */
@@ -281,19 +206,19 @@ static int find_end(const struct cop_restore *r, uint32_t link, int access)
 static int open_pipe(struct cop_restore *r, uint32_t index)
 {
         const struct img_file *f = RESTORE_FILE(r, index);
-        int other = sibling(r, index), pair[2], ret;
+        int other = cop_restore_sibling(r, index), pair[2], ret;
 
         if (other >= 0)
-                return reopen(other, (int)f->flags);
+                return cop_restore_reopen(other, (int)f->flags);
         if (f->kind == IMG_FILE_FIFO) {
                 _cleanup_close_ int both = open_fifo(cop_restore_string(r, &f->path));
                 if (both < 0)
                         return -errno;
                 ret = fill_pipe(r, f, both);
                 if (ret == 0)
-                        ret = reopen(both, (int)f->flags | O_NONBLOCK);
+                        ret = cop_restore_reopen(both, (int)f->flags | O_NONBLOCK);
                 if (ret >= 0)
-                        (void)fcntl(ret, F_SETFL, (int)f->flags & FLAGS_SET);
+                        (void)fcntl(ret, F_SETFL, (int)f->flags & COP_FLAGS_SET);
                 return ret;
         }
         /* Packet mode can only be had at birth: no F_SETFL, no reopening. */
@@ -306,9 +231,9 @@ static int open_pipe(struct cop_restore *r, uint32_t index)
         if (ret < 0)
                 return ret;
         if ((f->flags & O_ACCMODE) == O_RDWR)
-                return reopen(out, (int)f->flags);
+                return cop_restore_reopen(out, (int)f->flags);
         if (writer >= 0 && (uint32_t)writer != index) { /* the other description, while its end is at hand */
-                if (!packets && fcntl(in, F_SETFL, (int)RESTORE_FILE(r, writer)->flags & FLAGS_SET) < 0)
+                if (!packets && fcntl(in, F_SETFL, (int)RESTORE_FILE(r, writer)->flags & COP_FLAGS_SET) < 0)
                         return -errno;
                 if (packets && !(RESTORE_FILE(r, writer)->flags & O_NONBLOCK) && ioctl(in, FIONBIO, &(int){0}) < 0)
                         return -errno;
@@ -322,7 +247,7 @@ static int open_pipe(struct cop_restore *r, uint32_t index)
         int fd = writes ? TAKE_FD(in) : TAKE_FD(out);
         if (writes && packets)
                 return f->flags & O_NONBLOCK || ioctl(fd, FIONBIO, &(int){0}) == 0 ? fd : -errno;
-        if (fcntl(fd, F_SETFL, (int)f->flags & FLAGS_SET) < 0)
+        if (fcntl(fd, F_SETFL, (int)f->flags & COP_FLAGS_SET) < 0)
                 return -errno;
         return fd;
 }
@@ -399,7 +324,7 @@ static int open_master(struct cop_restore *r, const struct img_file *f)
         int locked = (int)f->arg[1], packet = (int)f->arg[2];
         if (ioctl(found, TIOCSPTLCK, &locked) < 0 || (packet && ioctl(found, TIOCPKT, &packet) < 0))
                 return -errno;
-        (void)fcntl(found, F_SETFL, (int)f->flags & FLAGS_SET);
+        (void)fcntl(found, F_SETFL, (int)f->flags & COP_FLAGS_SET);
         if (f->arg[3]) /* its slave was opened and closed again */
                 cop_close(ioctl(found, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC));
         int ret = set_tty(r, f, found);
@@ -450,7 +375,7 @@ static int restore_object(struct cop_restore *r, uint32_t index, struct cop_erro
         case IMG_FILE_REGULAR:
         case IMG_FILE_DIRECTORY:
         case IMG_FILE_DEVICE:
-                return is_removed_folder(f) ? open_removed_folder(r, index, err) : open_path(r, index, err);
+                return open_path(r, index, err);
         case IMG_FILE_PIPE:
         case IMG_FILE_FIFO:
                 return open_pipe(r, index);
@@ -590,7 +515,7 @@ static int open_of_ended(struct cop_restore *r, const struct img_file *f)
                 fd = open_pidfd(f, pid);
         else {
                 path_of(pid, cop_restore_string(r, &f->path), path, sizeof(path));
-                fd = open(path, ((int)f->flags & FLAGS_OPEN) | O_CLOEXEC | O_NOCTTY);
+                fd = open(path, ((int)f->flags & COP_FLAGS_OPEN) | O_CLOEXEC | O_NOCTTY);
         }
         int saved = errno;
         kill(pid, SIGKILL);
@@ -609,7 +534,7 @@ static int open_late(struct cop_restore *r, uint32_t index, struct cop_error *er
         else if (f->kind == IMG_FILE_PIDFD)
                 fd = open_pidfd(f, (pid_t)f->arg[0]);
         else
-                fd = open(cop_restore_string(r, &f->path), ((int)f->flags & FLAGS_OPEN) | O_CLOEXEC | O_NOCTTY);
+                fd = open(cop_restore_string(r, &f->path), ((int)f->flags & COP_FLAGS_OPEN) | O_CLOEXEC | O_NOCTTY);
         if (fd < 0)
                 return cop_error_errno(err, errno, "opening %s",
                                        f->kind == IMG_FILE_PIDFD ? "a pidfd" : cop_restore_string(r, &f->path));
