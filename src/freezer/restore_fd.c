@@ -413,6 +413,15 @@ static int restore_object(struct cop_restore *r, uint32_t index, struct cop_erro
         }
 }
 
+/* What fcntl can say of a description and its making has not.  A pipe has O_DIRECT from birth. */
+static int match_flags(const struct img_file *f, int fd)
+{
+        int mask = COP_FLAGS_SET & (f->kind == IMG_FILE_PIPE || f->kind == IMG_FILE_FIFO ? ~O_DIRECT : ~0);
+        int now = fcntl(fd, F_GETFL), want = (now & ~mask) | ((int)f->flags & mask);
+
+        return now == want || f->flags & O_PATH || fcntl(fd, F_SETFL, want) == 0 ? 0 : -errno;
+}
+
 static int restore_one(struct cop_restore *r, uint32_t i, struct cop_error *err)
 {
         struct cop_error e = COP_ERROR_NULL;
@@ -420,14 +429,16 @@ static int restore_one(struct cop_restore *r, uint32_t i, struct cop_error *err)
 
         if (fd >= 0 && fd < r->base_fd)
                 fd = cop_restore_move_high(r, fd);
-        if (fd < 0) {
+        int ret = fd < 0 ? fd : match_flags(RESTORE_FILE(r, i), fd);
+        if (ret < 0) {
+                cop_close(fd);
                 if (e.errnum == 0)
-                        cop_error_errno(&e, -fd, "rebuilding a descriptor of kind %u", RESTORE_FILE(r, i)->kind);
+                        cop_error_errno(&e, -ret, "rebuilding a descriptor of kind %u", RESTORE_FILE(r, i)->kind);
                 if (e.code == COP_ERR_io_error)
                         e.code = COP_ERR_start_failed;
                 if (err)
                         *err = e;
-                return fd;
+                return ret;
         }
         r->objects[i] = fd;
         return 0;
