@@ -446,6 +446,19 @@ uint32_t cop_dump_removed_folder(struct cop_dump *d, const char *path, const str
         return cop_image_add(d->writer, IMG_FILES, &f);
 }
 
+/* Opened with O_PATH its other end takes it for closed still. */
+static void dump_pty_node(const struct cop_dump *d, struct img_file *f, int master)
+{
+        struct stat st;
+        _cleanup_close_ int fd = ioctl(master, TIOCGPTPEER, O_PATH | O_CLOEXEC);
+
+        if (fd < 0 || fstat(fd, &st) < 0)
+                return;
+        f->arg[IMG_PTY_UID] = cop_dump_uid(d, st.st_uid);
+        f->arg[IMG_PTY_GID] = cop_dump_gid(d, st.st_gid);
+        f->arg[IMG_PTY_MODE] = st.st_mode;
+}
+
 static int dump_tty(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, const struct fd_info *fi,
                     struct cop_error *err)
 {
@@ -471,6 +484,7 @@ static int dump_tty(struct cop_dump *d, struct cop_dump_file *known, struct img_
                         f->arg[2] = (uint64_t)packet;
                 struct pollfd p = {.fd = fd};
                 f->arg[3] = poll(&p, 1, 0) > 0 && p.revents & POLLHUP; /* its slave has been closed */
+                dump_pty_node(d, f, fd);
         } else {
                 int exclusive = 0;
                 f->kind = IMG_FILE_PTS;

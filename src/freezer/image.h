@@ -241,7 +241,7 @@ enum img_file_kind {
         IMG_FILE_UNIX,     /* see img_file.arg in dump_sock.c */
         IMG_FILE_INET,
         IMG_FILE_NETLINK,
-        IMG_FILE_PTMX, /* arg: index, locked, packet mode, slave closed, enum cop_pty_stop; data: termios + winsize; packets: typed, printed */
+        IMG_FILE_PTMX, /* arg: index, locked, packet mode, slave closed, enum cop_pty_stop, IMG_PTY_…; data: termios + winsize; packets: typed, printed */
         IMG_FILE_PTS,      /* arg: index, master closed, exclusive */
         IMG_FILE_EXTERNAL, /* path: the caller's name; arg[0] rdev */
         IMG_FILE_SHMEM,    /* mapping of shared anonymous memory: extents; link: shared object */
@@ -252,6 +252,9 @@ enum img_file_kind {
 
 /* Of what a thaw makes anew, because it has no name.  Nanoseconds may be UTIME_OMIT. */
 enum img_attribute_arg { IMG_ARG_UID = 3, IMG_ARG_GID, IMG_ARG_ATIME, IMG_ARG_ATIME_NS, IMG_ARG_MTIME, IMG_ARG_MTIME_NS };
+
+/* Of the file that is a terminal's name, told of its master; mode 0: it is not known. */
+enum img_pty_arg { IMG_PTY_UID = 5, IMG_PTY_GID, IMG_PTY_MODE };
 
 #define IMG_FILE_ARGS 12
 struct img_file {

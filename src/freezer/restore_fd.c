@@ -298,6 +298,26 @@ static int set_tty(struct cop_restore *r, const struct img_file *f, int fd)
         return 0;
 }
 
+/* Only what was changed: the kernel may have given it a group of which the tree's user namespace knows nothing. */
+static int set_pty_node(const struct img_file *f, int master)
+{
+        uid_t uid = (uid_t)f->arg[IMG_PTY_UID];
+        gid_t gid = (gid_t)f->arg[IMG_PTY_GID];
+        char path[32];
+        struct stat st;
+        _cleanup_close_ int fd = f->arg[IMG_PTY_MODE] ? ioctl(master, TIOCGPTPEER, O_PATH | O_CLOEXEC) : -EBADF;
+
+        if (fd < 0 || fstat(fd, &st) < 0)
+                return 0;
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        uid = uid == st.st_uid ? (uid_t)-1 : uid;
+        gid = gid == st.st_gid ? (gid_t)-1 : gid;
+        if ((uid != (uid_t)-1 || gid != (gid_t)-1) && fchownat(fd, "", uid, gid, AT_EMPTY_PATH) < 0)
+                return -errno;
+        return st.st_mode == f->arg[IMG_PTY_MODE] || chmod(path, (mode_t)f->arg[IMG_PTY_MODE] & 07777) == 0 ? 0
+                                                                                                            : -errno;
+}
+
 /* Masters get the lowest free number: take numbers until the right one comes, then give the others back. */
 static int open_master(struct cop_restore *r, const struct img_file *f)
 {
@@ -328,6 +348,8 @@ static int open_master(struct cop_restore *r, const struct img_file *f)
         if (f->arg[3]) /* its slave was opened and closed again */
                 cop_close(ioctl(found, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC));
         int ret = set_tty(r, f, found);
+        if (ret == 0)
+                ret = set_pty_node(f, found);
         return ret < 0 ? ret : found;
 }
 
