@@ -308,10 +308,11 @@ struct img_timer {
 };
 
 enum img_lock_kind { IMG_LOCK_FLOCK = 1, IMG_LOCK_POSIX, IMG_LOCK_OFD, IMG_LOCK_LEASE };
+enum img_lease_break { IMG_BREAK_NONE, IMG_BREAK_TO_READ, IMG_BREAK_AWAY };
 struct img_lock {
         uint32_t kind, write;
         int32_t fd;
-        uint32_t reserved;
+        uint32_t breaking; /* leases: what another asks for, enum img_lease_break */
         uint64_t start, end; /* end UINT64_MAX: to the end of file */
 };
 

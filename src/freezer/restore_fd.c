@@ -577,8 +577,8 @@ static int open_late(struct cop_restore *r, uint32_t index, struct cop_error *er
         return fd;
 }
 
-/* Whether a descriptor of this process stands for that file.  They are in ascending order. */
-static bool names_file(const struct cop_restore *r, int number, uint32_t file)
+/* The index of a descriptor of this process, or IMG_NONE.  They are in ascending order. */
+static uint32_t find_fd(const struct cop_restore *r, int number)
 {
         const struct img_proc *p = RESTORE_PROC(r, r->self);
         uint32_t low = p->first_fd, high = p->first_fd + p->fds;
@@ -587,13 +587,20 @@ static bool names_file(const struct cop_restore *r, int number, uint32_t file)
                 uint32_t middle = low + (high - low) / 2;
                 const struct img_fd *fd = IMG_RECORD(r->image, IMG_FDS, img_fd, middle);
                 if (fd->fd == number)
-                        return fd->file == file;
+                        return middle;
                 if (fd->fd < number)
                         low = middle + 1;
                 else
                         high = middle;
         }
-        return false;
+        return IMG_NONE;
+}
+
+static bool names_file(const struct cop_restore *r, int number, uint32_t file)
+{
+        uint32_t index = find_fd(r, number);
+
+        return index != IMG_NONE && IMG_RECORD(r->image, IMG_FDS, img_fd, index)->file == file;
 }
 
 /* Only a duplicate is left of what was registered, and its number is free or another's by now: it is lent to the duplicate. */
@@ -631,7 +638,29 @@ static int register_watches(struct cop_restore *r, uint32_t index, struct cop_er
         return 0;
 }
 
-/* Only the owner of a file gets a lease. */
+/* The first descriptor of a description, of all processes: the kernel keeps one number, to tell it in the signal. */
+static bool is_first_descriptor(const struct cop_restore *r, uint32_t index)
+{
+        uint32_t file = IMG_RECORD(r->image, IMG_FDS, img_fd, index)->file;
+
+        for (uint32_t i = 0; i < index; i++)
+                if (IMG_RECORD(r->image, IMG_FDS, img_fd, i)->file == file)
+                        return false;
+        return true;
+}
+
+/* Asked back once more, by one who does not wait for it. */
+static int break_lease(const struct img_lock *l)
+{
+        int access = l->breaking == IMG_BREAK_TO_READ ? O_RDONLY : O_WRONLY;
+        char path[32];
+
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", l->fd);
+        _cleanup_close_ int fd = open(path, access | O_NONBLOCK | O_CLOEXEC);
+        return fd >= 0 || errno == EWOULDBLOCK ? 0 : -1;
+}
+
+/* Only the owner of a file gets a lease.  Nobody is told before set_owners says who: it has been told before the freeze. */
 static int take_lease(const struct img_lock *l)
 {
         struct stat st;
@@ -643,7 +672,9 @@ static int take_lease(const struct img_lock *l)
         syscall(SYS_setfsuid, geteuid());
         prctl(PR_SET_DUMPABLE, 1); /* a change of user has cleared it */
         errno = saved;
-        return ret;
+        if (ret == 0)
+                ret = fcntl(l->fd, F_SETOWN, 0);
+        return ret == 0 && l->breaking ? break_lease(l) : ret;
 }
 
 /* POSIX locks are taken at the end of the table (restore_mem.c): the close of any descriptor of the file drops them. */
@@ -687,17 +718,6 @@ void cop_restore_foreground(struct cop_restore *r, const struct img_proc *p)
 
         if (fd >= 0 && group > 0)
                 (void)ioctl(fd, TIOCSPGRP, &group); /* fails for a group that is gone */
-}
-
-/* The first descriptor of a description, of all processes: the kernel keeps one number, to tell it in the signal. */
-static bool is_first_descriptor(const struct cop_restore *r, uint32_t index)
-{
-        uint32_t file = IMG_RECORD(r->image, IMG_FDS, img_fd, index)->file;
-
-        for (uint32_t i = 0; i < index; i++)
-                if (IMG_RECORD(r->image, IMG_FDS, img_fd, i)->file == file)
-                        return false;
-        return true;
 }
 
 /* Who is to be told by a signal, in the name of whoever asked for it. */
@@ -757,6 +777,10 @@ int cop_restore_descriptors(struct cop_restore *r, struct cop_error *err)
                         ret = register_watches(r, i, err);
         for (uint32_t i = 0; ret >= 0 && i < p->locks; i++) {
                 const struct img_lock *l = IMG_RECORD(r->image, IMG_LOCKS, img_lock, p->first_lock + i);
+                uint32_t at = l->kind == IMG_LOCK_LEASE ? find_fd(r, l->fd) : 0;
+                /* A lease is the description's, and is told of by each of its descriptors. */
+                if (l->kind == IMG_LOCK_LEASE && (at == IMG_NONE || !is_first_descriptor(r, at)))
+                        continue;
                 if (l->kind != IMG_LOCK_POSIX && take_lock(l) < 0) /* another thaw of the same image may hold it */
                         ret = cop_error_errno(err, errno, "locking descriptor %d of process %d", l->fd, p->pid);
         }
