@@ -34,7 +34,7 @@ struct cop_dump_object {
         bool used;
 };
 
-/* What an epoll's fdinfo says of a registered file: its inode, and its device as the kernel writes it. */
+/* What fdinfo says of a file that is registered with an epoll or watched: its inode, and its device as the kernel writes it. */
 struct cop_dump_target {
         uint64_t ino;
         uint32_t sdev;
@@ -51,7 +51,7 @@ struct cop_dump {
         struct cop_dump_object *objects; /* owned: hash table */
         size_t object_count, objects_allocated;
         uint32_t links;                  /* last link id given */
-        struct cop_dump_target *targets; /* owned: of the records in IMG_WATCHES, as far as they are epoll's */
+        struct cop_dump_target *targets; /* owned: of the records in IMG_WATCHES */
         size_t target_count;
         struct stat_id {
                 uint64_t dev, ino;
@@ -132,12 +132,15 @@ struct cop_dump_file *cop_dump_known_mapping(struct cop_dump *d, uint64_t dev, u
 struct cop_dump_file *cop_dump_known_index(const struct cop_dump *d, uint32_t index);
 struct cop_dump_file *cop_dump_remember(struct cop_dump *d, struct cop_dump_file f);
 uint32_t cop_dump_link(struct cop_dump *d, uint64_t dev, uint64_t ino, bool *ret_new);
-/* dump_name.c: the path, as the tree's first process sees it, of an inode that a line of an inotify descriptor's fdinfo names;
+/* dump_name.c: the path, as the tree's first process sees it, of an inode that a line of an inotify descriptor's fdinfo names, where the
+ * file system has file handles; the same by its number, looked for from the working folder of a process on;
  * of a file whose name `path` was removed while another one remains, which replaces it (of st only the numbers are known when
  * st_nlink is 0: then it may have none).  -ENOENT, -EAGAIN (too many files to
  * look at) and others: none was found. */
-int cop_dump_watch_name(const struct cop_dump *d, const struct cop_dump_file *known, const char *line, char *path,
+int cop_dump_watch_name(const struct cop_dump *d, const char *line, const struct cop_dump_target *target, char *path,
                         size_t size);
+int cop_dump_watch_search(const struct cop_dump *d, uint32_t proc, const struct cop_dump_target *target, char *path,
+                          size_t size);
 int cop_dump_other_name(const struct cop_dump *d, const struct stat *st, char *path, size_t size);
 /* Where the file of a unix socket is (file_fd) when its address, as its process sees it, does not lead there: it was renamed, or
  * the process has gone elsewhere since.  Fails when it does. */

@@ -253,14 +253,17 @@ static int dump_inotify(struct cop_dump *d, struct cop_dump_file *known, struct 
         for (const char *line = strstr(text, "inotify wd:"); line; line = strstr(line + 4, "inotify wd:")) {
                 struct img_watch watch = {.file = IMG_NONE};
                 char path[COP_DUMP_LINK];
-                if (sscanf(line, "inotify wd:%x ino:%*x sdev:%*x mask:%x", (unsigned *)&watch.fd, &watch.events) != 2)
+                unsigned long long ino = 0;
+                unsigned sdev = 0;
+                if (sscanf(line, "inotify wd:%x ino:%llx sdev:%x mask:%x", (unsigned *)&watch.fd, &ino, &sdev,
+                           &watch.events) != 4)
                         continue;
-                if (cop_dump_watch_name(d, known, line, path, sizeof(path)) < 0)
-                        return cop_not_freezable(d, known->proc, err,
-                                                 "has an inotify watch (fd %d) on a file that cannot be named",
-                                                 known->fd);
-                watch.path = cop_image_puts(d->writer, path);
-                cop_image_add(d->writer, IMG_WATCHES, &watch);
+                struct cop_dump_target target = {ino, sdev};
+                if (cop_dump_watch_name(d, line, &target, path, sizeof(path)) == 0)
+                        watch.path = cop_image_puts(d->writer, path);
+                uint32_t index = cop_image_add(d->writer, IMG_WATCHES, &watch);
+                if (index == IMG_NONE || remember_target(d, index, target) < 0)
+                        return cop_error_errno(err, ENOMEM, "collecting an inotify descriptor");
                 f->watches++;
         }
         return 0;
@@ -845,6 +848,56 @@ static int resolve_epoll(struct cop_dump *d, struct cop_dump_file *known, struct
         return 0;
 }
 
+/* There a watch is told of with the device of the overlay, a file with that of its layer. */
+static bool is_on_overlay(const struct cop_dump *d, uint32_t file)
+{
+        const struct cop_dump_file *known = cop_dump_known_index(d, file);
+        struct statfs fs;
+        char path[64];
+
+        if (!known || known->mapping)
+                return false;
+        snprintf(path, sizeof(path), "/proc/%d/fd/%d", known->pid, known->fd);
+        return statfs(path, &fs) == 0 && fs.f_type == OVERLAYFS_SUPER_MAGIC;
+}
+
+/* What has no name is known by who has it open, and what has one that cannot be told may be. */
+static uint32_t find_watched(struct cop_dump *d, const struct cop_dump_target *target)
+{
+        for (uint32_t i = 0; i < cop_image_count(d->writer, IMG_FILES); i++) {
+                const struct img_file *f = cop_image_record(d->writer, IMG_FILES, i);
+                bool can = f->kind == IMG_FILE_REGULAR || f->kind == IMG_FILE_DIRECTORY || f->kind == IMG_FILE_MEMFD ||
+                           f->kind == IMG_FILE_PIPE || f->kind == IMG_FILE_FIFO;
+                if (can && f->ino == target->ino &&
+                    (((uint64_t)major(f->dev) << 20 | minor(f->dev)) == target->sdev ||
+                     (f->kind == IMG_FILE_REGULAR && is_on_overlay(d, i))))
+                        return i;
+        }
+        return IMG_NONE;
+}
+
+static int resolve_inotify(struct cop_dump *d, struct cop_dump_file *known, struct cop_error *err)
+{
+        const struct img_file *f = cop_image_record(d->writer, IMG_FILES, known->index);
+        char path[COP_DUMP_LINK];
+
+        for (uint32_t k = f->first_watch; k < f->first_watch + f->watches; k++) {
+                struct img_watch *w = cop_image_record(d->writer, IMG_WATCHES, k);
+                if (w->path.length > 0)
+                        continue;
+                w->file = find_watched(d, &d->targets[k]);
+                if (w->file != IMG_NONE)
+                        continue;
+                if (cop_dump_watch_search(d, known->proc, &d->targets[k], path, sizeof(path)) == 0)
+                        w->path = cop_image_puts(d->writer, path);
+                else
+                        return cop_not_freezable(d, known->proc, err,
+                                                 "has an inotify watch (fd %d) on a file that cannot be named",
+                                                 known->fd);
+        }
+        return 0;
+}
+
 static void resolve_terminals(struct cop_dump *d)
 {
         for (uint32_t i = 0; i < d->tree.count; i++) {
@@ -875,6 +928,8 @@ static int resolve(struct cop_dump *d, size_t first, struct cop_error *err)
                 const struct img_file *f = cop_image_record(d->writer, IMG_FILES, d->files[i].index);
                 if (f && f->kind == IMG_FILE_EPOLL && !d->files[i].mapping)
                         r = resolve_epoll(d, &d->files[i], err);
+                if (f && f->kind == IMG_FILE_INOTIFY && !d->files[i].mapping)
+                        r = resolve_inotify(d, &d->files[i], err);
         }
         for (size_t i = first; i < d->file_count && r == 0; i++) {
                 const struct img_file *f = cop_image_record(d->writer, IMG_FILES, d->files[i].index);

@@ -287,7 +287,7 @@ struct img_fd {
 };
 
 struct img_watch {
-        uint32_t file; /* epoll: file index of the target */
+        uint32_t file; /* file index of the target; inotify: only when it has no path */
         int32_t fd;    /* epoll: number it was registered under; inotify: wd */
         uint32_t events;
         uint32_t process; /* epoll: index of a process that has both descriptors */
