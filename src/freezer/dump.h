@@ -141,6 +141,8 @@ int cop_dump_watch_name(const struct cop_dump *d, const char *line, const struct
                         size_t size);
 int cop_dump_watch_search(const struct cop_dump *d, uint32_t proc, const struct cop_dump_target *target, char *path,
                           size_t size);
+/* Whether a path, as the tree's first process sees it, is that file. */
+bool cop_dump_leads_to(const struct cop_dump *d, const char *path, const struct stat *st);
 int cop_dump_other_name(const struct cop_dump *d, const struct stat *st, char *path, size_t size);
 /* Where the file of a unix socket is (file_fd) when its address, as its process sees it, does not lead there: it was renamed, or
  * the process has gone elsewhere since.  Fails when it does. */

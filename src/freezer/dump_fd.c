@@ -33,6 +33,7 @@
 struct fd_info {
         char link[COP_DUMP_LINK];
         struct stat st;
+        long fs_type;
         char *text; /* owned: fdinfo */
         uint32_t flags;
         uint64_t position;
@@ -363,26 +364,45 @@ static int dump_memfd(struct cop_dump *d, struct cop_dump_file *known, struct im
         return cop_dump_object_pages(d, reader, (uint64_t)fi->st.st_size, &f->first_extent, &f->extents, err);
 }
 
+/* Afterwards the link is a path of the file, or it has none: then st_nlink is 0.  An overlay tells of what it has removed from a lower
+ * layer how many names it has there. */
+static int settle_name(struct cop_dump *d, const struct cop_dump_file *known, struct fd_info *fi, struct cop_error *err)
+{
+        if (fi->st.st_nlink > 0 && cop_dump_leads_to(d, fi->link, &fi->st))
+                return 0;
+        bool gone = cop_dump_cut_deleted(fi->link);
+        if (gone && (fi->st.st_nlink == 0 || S_ISDIR(fi->st.st_mode))) {
+                fi->st.st_nlink = 0;
+                return 0;
+        }
+        int r = gone ? cop_dump_other_name(d, &fi->st, fi->link, sizeof(fi->link)) : -ENOENT;
+        if (gone && r == -ENOENT && fi->fs_type == OVERLAYFS_SUPER_MAGIC) {
+                fi->st.st_nlink = 0;
+                return 0;
+        }
+        return r == 0 ? 0
+                      : cop_not_freezable(
+                                d, known->proc, err, "holds %.100s (fd %d), %s", fi->link, known->fd,
+                                gone ? "whose name was removed while another one is not found"
+                                     : "which its path does not lead to: a mount hides it, or has been removed");
+}
+
 static int dump_regular(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct fd_info *fi,
                         struct cop_error *err)
 {
         bool first;
+        int r = settle_name(d, known, fi, err);
 
+        if (r < 0)
+                return r;
         f->kind = IMG_FILE_REGULAR;
         f->arg[0] = (uint64_t)fi->st.st_size;
         f->arg[1] = fi->st.st_mode;
         f->arg[2] = fi->st.st_nlink;
         cop_dump_attributes(d, f, &fi->st);
-        bool gone = cop_dump_cut_deleted(fi->link);
-        if (gone && f->arg[2] > 0 && cop_dump_other_name(d, &fi->st, fi->link, sizeof(fi->link)) < 0)
-                return cop_not_freezable(d, known->proc, err,
-                                         "holds %.100s (fd %d), whose name was removed while another one is not found",
-                                         fi->link, known->fd);
-        if (f->arg[2] > 0) {
-                f->path = cop_image_puts(d->writer, fi->link);
-                return 0;
-        }
         f->path = cop_image_puts(d->writer, fi->link);
+        if (f->arg[2] > 0)
+                return 0;
         f->link = cop_dump_link(d, known->dev, known->ino, &first);
         if (cop_dump_has_lease(fi->text)) /* opening it to read it would ask the holder to give it back */
                 return cop_not_freezable(d, known->proc, err, "has a lease on the removed file %.100s (fd %d)",
@@ -424,13 +444,15 @@ static int dump_folder(struct cop_dump *d, struct cop_dump_file *known, struct i
                        struct cop_error *err)
 {
         bool first;
+        int r = settle_name(d, known, fi, err);
 
+        if (r < 0)
+                return r;
         describe_folder(d, f, &fi->st);
         if (fi->st.st_nlink == 0) {
                 if (S_ISSOCK(fi->st.st_mode))
                         return cop_not_freezable(d, known->proc, err, "holds the removed %.100s (fd %d)", fi->link,
                                                  known->fd);
-                cop_dump_cut_deleted(fi->link);
                 f->link = cop_dump_link(d, known->dev, known->ino, &first);
         }
         f->path = cop_image_puts(d->writer, fi->link);
@@ -584,6 +606,7 @@ static int dump_by_kind(struct cop_dump *d, struct cop_dump_file *known, struct 
         snprintf(path, sizeof(path), "/proc/%d/fd/%d", known->pid, known->fd);
         if (statfs(path, &fs) < 0)
                 fs.f_type = 0;
+        fi->fs_type = fs.f_type;
         if (fs.f_type == MQUEUE_MAGIC)
                 return cop_not_freezable(d, known->proc, err, "holds the message queue %.100s (fd %d)", fi->link,
                                          known->fd);

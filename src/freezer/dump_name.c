@@ -51,6 +51,17 @@ static int open_in_tree(int root_fd, const char *path, int flags)
         return (int)syscall(SYS_openat2, root_fd, path, &how, sizeof(how));
 }
 
+bool cop_dump_leads_to(const struct cop_dump *d, const char *path, const struct stat *st)
+{
+        char inside[COP_DUMP_LINK + 8];
+        struct stat there;
+
+        /* The kernel's paths have no links in them that could lead out of there. */
+        snprintf(inside, sizeof(inside), "root%s", path);
+        return fstatat(d->tree.procs[0].dir_fd, inside, &there, AT_SYMLINK_NOFOLLOW) == 0 &&
+               there.st_ino == st->st_ino && there.st_dev == st->st_dev;
+}
+
 /* ---- watches ---- */
 
 struct watched {

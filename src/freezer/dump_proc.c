@@ -509,18 +509,25 @@ static int dump_lock_future(struct cop_proc *p, struct img_proc *ip, struct cop_
         return r;
 }
 
+/* "cwd" or "root". */
 static int dump_folder(struct cop_dump *d, const struct cop_proc *p, const char *name, struct img_ref *ret,
-                       uint32_t *ret_file)
+                       uint32_t *ret_file, struct cop_error *err)
 {
         char link[COP_DUMP_LINK];
         struct stat st;
         int r = read_link(p->dir_fd, name, link, sizeof(link));
 
         if (r < 0 || fstatat(p->dir_fd, name, &st, 0) < 0)
-                return r < 0 ? r : -errno;
+                return cop_error_errno(err, r < 0 ? -r : errno, "reading the folders of pid %d", p->nspid);
         *ret = cop_image_puts(d->writer, link);
-        if (cop_dump_cut_deleted(link))
-                *ret_file = cop_dump_removed_folder(d, link, &st);
+        if (cop_dump_leads_to(d, link, &st))
+                return 0;
+        if (!cop_dump_cut_deleted(link))
+                return cop_not_freezable(d, (uint32_t)(p - d->tree.procs), err,
+                                         "has %.100s as its %s, which its path does not lead to: a mount hides it, or "
+                                         "has been removed",
+                                         link, name);
+        *ret_file = cop_dump_removed_folder(d, link, &st);
         return 0;
 }
 
@@ -549,11 +556,11 @@ static int dump_process(struct cop_dump *d, struct cop_proc *p, struct img_proc 
                 r = dump_lock_future(p, ip, err);
         if (r < 0)
                 return r;
-        r = dump_folder(d, p, "cwd", &ip->cwd, &ip->cwd_file);
+        r = dump_folder(d, p, "cwd", &ip->cwd, &ip->cwd_file, err);
         if (r == 0)
-                r = dump_folder(d, p, "root", &ip->root, &ip->root_file);
+                r = dump_folder(d, p, "root", &ip->root, &ip->root_file, err);
         if (r < 0)
-                return cop_error_errno(err, -r, "reading the folders of pid %d", p->nspid);
+                return r;
         if (cop_read_word(p->dir_fd, "oom_score_adj", &text, NULL) == 0)
                 ip->oom_score_adj = atoi(text);
         _cleanup_free_ char *filter = NULL;
