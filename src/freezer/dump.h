@@ -157,6 +157,8 @@ int cop_dump_pidfd(struct cop_dump *d, const struct cop_dump_file *known, struct
                    struct cop_error *err);
 int cop_dump_proc_file(struct cop_dump *d, const struct cop_dump_file *known, struct img_file *f, const char *path,
                        const struct stat *st, struct cop_error *err);
+/* Whether it is a namespace of the tree, by what the kernel calls it. */
+bool cop_dump_namespace(struct cop_dump *d, struct img_file *f, const char *link, const struct stat *st);
 /* dump_mapped.c: the content of f, which has the identity of mapped areas, out of them: for who may not open it.  Process and path are
  * those of one such area. */
 int cop_dump_object_mapped(struct cop_dump *d, uint32_t proc, struct img_file *f, const char *path,

@@ -602,7 +602,9 @@ static int dump_by_kind(struct cop_dump *d, struct cop_dump_file *known, struct 
         if (strncmp(fi->link, "/memfd:", 7) == 0)
                 return dump_memfd(d, known, f, fi, err);
         if (fi->link[0] != '/')
-                return cop_not_freezable(d, known->proc, err, "holds %.100s (fd %d)", fi->link, known->fd);
+                return cop_dump_namespace(d, f, fi->link, &fi->st)
+                               ? 0
+                               : cop_not_freezable(d, known->proc, err, "holds %.100s (fd %d)", fi->link, known->fd);
         snprintf(path, sizeof(path), "/proc/%d/fd/%d", known->pid, known->fd);
         if (statfs(path, &fs) < 0)
                 fs.f_type = 0;
