@@ -22,7 +22,7 @@
 
 #include "base/cleanup.h"
 #include "base/fs.h"
-#include "freezer/dump.h"
+#include "freezer/dump_file.h"
 #include "freezer/pty.h"
 
 #ifndef F_GETOWNER_UIDS
@@ -30,16 +30,7 @@
 #endif
 #define MQUEUE_MAGIC 0x19800202 /* the file system of POSIX message queues */
 
-struct fd_info {
-        char link[COP_DUMP_LINK];
-        struct stat st;
-        long fs_type;
-        char *text; /* owned: fdinfo */
-        uint32_t flags;
-        uint64_t position;
-};
-
-static int collect_fd(int dir_fd, const struct cop_proc *p, int fd, struct fd_info *fi, struct cop_error *err)
+static int collect_fd(int dir_fd, const struct cop_proc *p, int fd, struct cop_fd_info *fi, struct cop_error *err)
 {
         char path[32];
 
@@ -112,14 +103,21 @@ static int dump_pipe_data(struct cop_dump *d, int fd, struct img_file *f, struct
         return 0;
 }
 
-static int dump_pipe(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, const struct fd_info *fi,
+static int dump_pipe(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct cop_fd_info *fi,
                      struct cop_error *err)
 {
         bool first;
 
         f->kind = fi->link[0] == '/' ? IMG_FILE_FIFO : IMG_FILE_PIPE;
-        if (f->kind == IMG_FILE_FIFO)
+        if (f->kind == IMG_FILE_FIFO) {
+                int r = cop_dump_settle_name(d, known, fi, err);
+                if (r < 0)
+                        return r;
                 f->path = cop_image_puts(d->writer, fi->link);
+                f->arg[1] = fi->st.st_mode;
+                f->arg[2] = fi->st.st_nlink;
+                cop_dump_attributes(d, f, &fi->st);
+        }
         f->link = cop_dump_link(d, known->dev, known->ino, &first);
         if (!first || f->flags & O_PATH)
                 return 0;
@@ -270,8 +268,8 @@ static int dump_inotify(struct cop_dump *d, struct cop_dump_file *known, struct 
         return 0;
 }
 
-static int dump_anonymous(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, const struct fd_info *fi,
-                          struct cop_error *err)
+static int dump_anonymous(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f,
+                          const struct cop_fd_info *fi, struct cop_error *err)
 {
         const char *link = fi->link;
 
@@ -302,174 +300,7 @@ static int dump_anonymous(struct cop_dump *d, struct cop_dump_file *known, struc
                                  known->fd);
 }
 
-/* ---- files by path ---- */
-
-bool cop_dump_cut_deleted(char *link)
-{
-        size_t n = strlen(link);
-        bool deleted = n > 10 && strcmp(link + n - 10, " (deleted)") == 0;
-
-        if (deleted)
-                link[n - 10] = '\0';
-        return deleted;
-}
-
-void cop_dump_attributes(const struct cop_dump *d, struct img_file *f, const struct stat *st)
-{
-        f->arg[IMG_ARG_UID] = cop_dump_uid(d, st->st_uid);
-        f->arg[IMG_ARG_GID] = cop_dump_gid(d, st->st_gid);
-        f->arg[IMG_ARG_ATIME] = (uint64_t)st->st_atim.tv_sec;
-        f->arg[IMG_ARG_ATIME_NS] = (uint64_t)st->st_atim.tv_nsec;
-        f->arg[IMG_ARG_MTIME] = (uint64_t)st->st_mtim.tv_sec;
-        f->arg[IMG_ARG_MTIME_NS] = (uint64_t)st->st_mtim.tv_nsec;
-}
-
-int cop_dump_open_reader(int dir_fd, const char *path)
-{
-        int flags = O_RDONLY | O_NONBLOCK | O_CLOEXEC, fd = openat(dir_fd, path, flags | O_NOATIME);
-
-        return fd < 0 && errno == EPERM ? openat(dir_fd, path, flags) : fd;
-}
-
-/* A description of our own: looking for holes moves the position. */
-static int open_reader(int fd)
-{
-        char path[32];
-
-        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-        return cop_dump_open_reader(AT_FDCWD, path);
-}
-
-static int dump_memfd(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct fd_info *fi,
-                      struct cop_error *err)
-{
-        bool first;
-
-        cop_dump_cut_deleted(fi->link);
-        f->kind = IMG_FILE_MEMFD;
-        f->path = cop_image_puts(d->writer, fi->link + strlen("/memfd:"));
-        f->link = cop_dump_link(d, known->dev, known->ino, &first);
-        int fd = cop_dump_duplicate(d, known, err);
-        if (fd < 0)
-                return fd;
-        f->arg[0] = (uint64_t)fi->st.st_size;
-        f->arg[1] = (uint64_t)fcntl(fd, F_GET_SEALS);
-        f->arg[2] = fi->st.st_mode;
-        cop_dump_attributes(d, f, &fi->st);
-        if (!first)
-                return 0;
-        _cleanup_close_ int reader = open_reader(fd);
-        if (reader < 0)
-                return cop_error_errno(err, errno, "opening the memfd %s", fi->link);
-        return cop_dump_object_pages(d, reader, (uint64_t)fi->st.st_size, &f->first_extent, &f->extents, err);
-}
-
-/* Afterwards the link is a path of the file, or it has none: then st_nlink is 0.  An overlay tells of what it has removed from a lower
- * layer how many names it has there. */
-static int settle_name(struct cop_dump *d, const struct cop_dump_file *known, struct fd_info *fi, struct cop_error *err)
-{
-        if (fi->st.st_nlink > 0 && cop_dump_leads_to(d, fi->link, &fi->st))
-                return 0;
-        bool gone = cop_dump_cut_deleted(fi->link);
-        if (gone && (fi->st.st_nlink == 0 || S_ISDIR(fi->st.st_mode))) {
-                fi->st.st_nlink = 0;
-                return 0;
-        }
-        int r = gone ? cop_dump_other_name(d, &fi->st, fi->link, sizeof(fi->link)) : -ENOENT;
-        if (gone && r == -ENOENT && fi->fs_type == OVERLAYFS_SUPER_MAGIC) {
-                fi->st.st_nlink = 0;
-                return 0;
-        }
-        return r == 0 ? 0
-                      : cop_not_freezable(
-                                d, known->proc, err, "holds %.100s (fd %d), %s", fi->link, known->fd,
-                                gone ? "whose name was removed while another one is not found"
-                                     : "which its path does not lead to: a mount hides it, or has been removed");
-}
-
-static int dump_regular(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct fd_info *fi,
-                        struct cop_error *err)
-{
-        bool first;
-        int r = settle_name(d, known, fi, err);
-
-        if (r < 0)
-                return r;
-        f->kind = IMG_FILE_REGULAR;
-        f->arg[0] = (uint64_t)fi->st.st_size;
-        f->arg[1] = fi->st.st_mode;
-        f->arg[2] = fi->st.st_nlink;
-        cop_dump_attributes(d, f, &fi->st);
-        f->path = cop_image_puts(d->writer, fi->link);
-        if (f->arg[2] > 0)
-                return 0;
-        f->link = cop_dump_link(d, known->dev, known->ino, &first);
-        if (cop_dump_has_lease(fi->text)) /* opening it to read it would ask the holder to give it back */
-                return cop_not_freezable(d, known->proc, err, "has a lease on the removed file %.100s (fd %d)",
-                                         fi->link, known->fd);
-        if (!first)
-                return 0;
-        int fd = cop_dump_duplicate(d, known, err);
-        if (fd < 0)
-                return fd;
-        _cleanup_close_ int reader = open_reader(fd);
-        if (reader < 0)
-                return cop_error_errno(err, errno, "opening the deleted file %s", fi->link);
-        return cop_dump_object_pages(d, reader, (uint64_t)fi->st.st_size, &f->first_extent, &f->extents, err);
-}
-
-static void describe_folder(const struct cop_dump *d, struct img_file *f, const struct stat *st)
-{
-        f->kind = IMG_FILE_DIRECTORY;
-        f->arg[1] = st->st_mode;
-        f->arg[2] = st->st_nlink;
-        cop_dump_attributes(d, f, st);
-}
-
-/* Where a link leads, of one that is open. */
-static int dump_symlink(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct cop_error *err)
-{
-        char target[4096];
-        int fd = cop_dump_duplicate(d, known, err);
-        ssize_t n = fd < 0 ? fd : readlinkat(fd, "", target, sizeof(target) - 1);
-
-        if (n < 0)
-                return fd < 0 ? fd : cop_error_errno(err, errno, "reading a removed symbolic link");
-        target[n] = '\0';
-        f->data = cop_image_puts(d->writer, target);
-        return 0;
-}
-
-static int dump_folder(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct fd_info *fi,
-                       struct cop_error *err)
-{
-        bool first;
-        int r = settle_name(d, known, fi, err);
-
-        if (r < 0)
-                return r;
-        describe_folder(d, f, &fi->st);
-        if (fi->st.st_nlink == 0) {
-                if (S_ISSOCK(fi->st.st_mode))
-                        return cop_not_freezable(d, known->proc, err, "holds the removed %.100s (fd %d)", fi->link,
-                                                 known->fd);
-                f->link = cop_dump_link(d, known->dev, known->ino, &first);
-        }
-        f->path = cop_image_puts(d->writer, fi->link);
-        return f->arg[2] == 0 && S_ISLNK(fi->st.st_mode) ? dump_symlink(d, known, f, err) : 0;
-}
-
-uint32_t cop_dump_removed_folder(struct cop_dump *d, const char *path, const struct stat *st)
-{
-        struct img_file f = {.flags = O_PATH | O_DIRECTORY, .dev = st->st_dev, .ino = st->st_ino};
-        bool first;
-
-        describe_folder(d, &f, st);
-        f.arg[2] = 0;
-        f.link = cop_dump_link(d, st->st_dev, st->st_ino, &first);
-        f.path = cop_image_puts(d->writer, path);
-        return cop_image_add(d->writer, IMG_FILES, &f);
-}
+/* ---- terminals and other devices ---- */
 
 /* Opened with O_PATH its other end takes it for closed still. */
 static void dump_pty_node(const struct cop_dump *d, struct img_file *f, int master)
@@ -484,7 +315,7 @@ static void dump_pty_node(const struct cop_dump *d, struct img_file *f, int mast
         f->arg[IMG_PTY_MODE] = st.st_mode;
 }
 
-static int dump_tty(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, const struct fd_info *fi,
+static int dump_tty(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, const struct cop_fd_info *fi,
                     struct cop_error *err)
 {
         struct {
@@ -571,23 +402,23 @@ static int dump_tty_queues(struct cop_dump *d, struct cop_dump_file *known, stru
         return 0;
 }
 
-static int dump_device(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct fd_info *fi,
+static int dump_device(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct cop_fd_info *fi,
                        struct cop_error *err)
 {
         unsigned maj = major(fi->st.st_rdev), min = minor(fi->st.st_rdev);
 
         if ((maj >= 136 && maj <= 143) || (maj == 5 && min == 2))
                 return f->flags & O_PATH ? 0 : dump_tty(d, known, f, fi, err);
-        if ((maj == 1 && (min == 3 || min == 5 || min == 7 || min == 8 || min == 9)) || (maj == 5 && min == 0)) {
-                f->kind = IMG_FILE_DEVICE;
-                f->arg[0] = fi->st.st_rdev;
-                f->path = cop_image_puts(d->writer, fi->link);
-                return 0;
-        }
-        return cop_not_freezable(d, known->proc, err, "holds the device %.100s (fd %d)", fi->link, known->fd);
+        const char *name = cop_dump_device_name(fi->st.st_rdev);
+        if (!name)
+                return cop_not_freezable(d, known->proc, err, "holds the device %.100s (fd %d)", fi->link, known->fd);
+        f->kind = IMG_FILE_DEVICE;
+        f->arg[0] = fi->st.st_rdev;
+        f->path = cop_image_puts(d->writer, cop_dump_leads_to(d, fi->link, &fi->st) ? fi->link : name);
+        return 0;
 }
 
-static int dump_by_kind(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct fd_info *fi,
+static int dump_by_kind(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct cop_fd_info *fi,
                         struct cop_error *err)
 {
         struct statfs fs;
@@ -595,12 +426,12 @@ static int dump_by_kind(struct cop_dump *d, struct cop_dump_file *known, struct 
 
         if (S_ISSOCK(fi->st.st_mode) && strncmp(fi->link, "socket:[", 8) == 0)
                 return cop_dump_socket(d, known, f, err);
-        if (S_ISFIFO(fi->st.st_mode))
+        if (S_ISFIFO(fi->st.st_mode) && fi->link[0] != '/')
                 return dump_pipe(d, known, f, fi, err);
         if (strncmp(fi->link, "anon_inode:", 11) == 0 || strncmp(fi->link, "pidfd:[", 7) == 0)
                 return dump_anonymous(d, known, f, fi, err);
         if (strncmp(fi->link, "/memfd:", 7) == 0)
-                return dump_memfd(d, known, f, fi, err);
+                return cop_dump_memfd(d, known, f, fi, err);
         if (fi->link[0] != '/')
                 return cop_dump_namespace(d, f, fi->link, &fi->st)
                                ? 0
@@ -617,9 +448,11 @@ static int dump_by_kind(struct cop_dump *d, struct cop_dump_file *known, struct 
                 return cop_dump_proc_file(d, known, f, fi->link, &fi->st, err);
         }
         if (S_ISREG(fi->st.st_mode))
-                return dump_regular(d, known, f, fi, err);
+                return cop_dump_regular(d, known, f, fi, err);
+        if (S_ISFIFO(fi->st.st_mode))
+                return dump_pipe(d, known, f, fi, err);
         if (S_ISDIR(fi->st.st_mode) || S_ISLNK(fi->st.st_mode) || S_ISSOCK(fi->st.st_mode)) {
-                return dump_folder(d, known, f, fi, err);
+                return cop_dump_folder(d, known, f, fi, err);
         }
         if (S_ISCHR(fi->st.st_mode))
                 return dump_device(d, known, f, fi, err);
@@ -681,7 +514,7 @@ static int dump_owner(struct cop_dump *d, struct cop_dump_file *known, struct im
                                            f->owner[1], known->fd);
 }
 
-static struct cop_dump_file *find_same(struct cop_dump *d, pid_t pid, int fd, const struct fd_info *fi)
+static struct cop_dump_file *find_same(struct cop_dump *d, pid_t pid, int fd, const struct cop_fd_info *fi)
 {
         return cop_dump_known(d, &(struct cop_dump_file){.dev = fi->st.st_dev,
                                                          .ino = fi->st.st_ino,
@@ -690,7 +523,7 @@ static struct cop_dump_file *find_same(struct cop_dump *d, pid_t pid, int fd, co
                                                          .flags = fi->flags & ~(uint32_t)O_CLOEXEC});
 }
 
-static int dump_new_file(struct cop_dump *d, pid_t pid, uint32_t proc, int fd, struct fd_info *fi,
+static int dump_new_file(struct cop_dump *d, pid_t pid, uint32_t proc, int fd, struct cop_fd_info *fi,
                          struct cop_error *err)
 {
         struct img_file f = {.flags = fi->flags & ~(uint32_t)O_CLOEXEC,
@@ -733,7 +566,7 @@ static int dump_new_file(struct cop_dump *d, pid_t pid, uint32_t proc, int fd, s
 int cop_dump_own_fd(struct cop_dump *d, uint32_t proc, int fd, struct cop_error *err)
 {
         _cleanup_close_ int self = open("/proc/self", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        _cleanup_free_ struct fd_info *fi = calloc(1, sizeof(*fi));
+        _cleanup_free_ struct cop_fd_info *fi = calloc(1, sizeof(*fi));
         struct cop_proc me = {.nspid = d->tree.procs[proc].nspid};
 
         if (!fi || self < 0)
@@ -760,7 +593,7 @@ static int dump_process_fds(struct cop_dump *d, uint32_t proc, struct cop_error 
         uint32_t first = cop_image_count(d->writer, IMG_FDS), first_lock = cop_image_count(d->writer, IMG_LOCKS);
         struct img_proc *ip = cop_image_record(d->writer, IMG_PROCS, proc);
         struct img_tree *tree = cop_image_record(d->writer, IMG_TREE, 0);
-        _cleanup_free_ struct fd_info *fi = calloc(1, sizeof(*fi));
+        _cleanup_free_ struct cop_fd_info *fi = calloc(1, sizeof(*fi));
         _cleanup_free_ int *list = NULL;
         size_t n;
         int r = fi ? cop_procfs_numbers(p->dir_fd, "fd", &list, &n, err)

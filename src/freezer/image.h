@@ -230,7 +230,7 @@ enum img_file_kind {
                                removed link leads */
         IMG_FILE_DEVICE,    /* opened by path; arg[0] rdev */
         IMG_FILE_PIPE,      /* arg[0] capacity; link: the pipe's id; packets hold its data */
-        IMG_FILE_FIFO,      /* path too */
+        IMG_FILE_FIFO,      /* path too; arg: capacity, mode, nlink, IMG_ARG_… */
         IMG_FILE_EVENTFD,  /* arg: count, semaphore */
         IMG_FILE_EPOLL,    /* watches */
         IMG_FILE_TIMERFD,  /* arg: clock, ticks, settime flags, remaining ns, interval ns, when it fires */

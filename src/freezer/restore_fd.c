@@ -171,24 +171,11 @@ static int fill_pipe(struct cop_restore *r, const struct img_file *f, int fd)
         return 0;
 }
 
-/* One that has been removed is made again for a moment. */
-static int open_fifo(const char *path)
+static int open_fifo(const struct cop_restore *r, const struct img_file *f)
 {
-        size_t n = strlen(path);
-        char name[4352], random[17];
-        int fd = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+        int fd = open(cop_restore_string(r, &f->path), O_RDWR | O_NONBLOCK | O_CLOEXEC);
 
-        if (fd >= 0 || n < 10 || n > 4200 || strcmp(path + n - 10, " (deleted)") != 0)
-                return fd;
-        snprintf(name, sizeof(name), "%.*s.%s", (int)(n - 10), path, cop_id_hex(random, 8));
-        if (mkfifo(name, 0600) < 0) {
-                snprintf(name, sizeof(name), "/tmp/.%s", random);
-                if (mkfifo(name, 0600) < 0)
-                        return -1;
-        }
-        fd = open(name, O_RDWR | O_NONBLOCK | O_CLOEXEC);
-        unlink(name);
-        return fd;
+        return fd < 0 ? -errno : fd;
 }
 
 /* The first description of a pipe's end that is not there yet, or -1. */
@@ -211,9 +198,9 @@ static int open_pipe(struct cop_restore *r, uint32_t index)
         if (other >= 0)
                 return cop_restore_reopen(other, (int)f->flags);
         if (f->kind == IMG_FILE_FIFO) {
-                _cleanup_close_ int both = open_fifo(cop_restore_string(r, &f->path));
+                _cleanup_close_ int both = f->arg[2] == 0 ? cop_restore_without_name(r, f) : open_fifo(r, f);
                 if (both < 0)
-                        return -errno;
+                        return both;
                 ret = fill_pipe(r, f, both);
                 if (ret == 0)
                         ret = cop_restore_reopen(both, (int)f->flags | O_NONBLOCK);

@@ -1,4 +1,4 @@
-/* Files, folders and symbolic links that are open and have no name: each is made again under one that is taken from it at once.
+/* Files, FIFOs, folders and symbolic links that are open and have no name: each is made again under one that is taken from it at once.
  *
  * It is the old one, which the kernel tells to who asks what is open, unless another file has that by now.  Their own folder may be
  * gone as well; they are made in /tmp then.  Nothing can be made in a folder without a name, so it is empty.
@@ -45,13 +45,15 @@ static int make(const struct cop_restore *r, const struct img_file *f, const cha
 {
         if (f->kind == IMG_FILE_REGULAR)
                 return open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        if (f->kind == IMG_FILE_FIFO)
+                return mkfifo(name, 0600) < 0 ? -1 : open(name, O_RDWR | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
         if (S_ISLNK(f->arg[1]))
                 return symlink(cop_restore_string(r, &f->data), name) < 0 ? -1
                                                                           : open(name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
         return mkdir(name, 0700) < 0 ? -1 : open(name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-static int make_without_name(const struct cop_restore *r, const struct img_file *f)
+static int make_nameless(const struct cop_restore *r, const struct img_file *f)
 {
         const char *path = cop_restore_string(r, &f->path);
         char name[NAME_SIZE], random[17];
@@ -74,13 +76,16 @@ static int make_without_name(const struct cop_restore *r, const struct img_file 
         return fd;
 }
 
-static int fill(struct cop_restore *r, const struct img_file *f, int fd)
+int cop_restore_without_name(struct cop_restore *r, const struct img_file *f)
 {
-        int ret = 0;
+        _cleanup_close_ int fd = make_nameless(r, f);
+        int ret = fd < 0 ? fd : 0;
 
-        if (f->kind == IMG_FILE_REGULAR)
+        if (ret == 0 && f->kind == IMG_FILE_REGULAR)
                 ret = ftruncate(fd, (off_t)f->arg[0]) < 0 ? -errno : cop_restore_file_pages(r, f, fd);
-        return ret < 0 ? ret : cop_restore_attributes(fd, f, (mode_t)f->arg[1]);
+        if (ret == 0)
+                ret = cop_restore_attributes(fd, f, (mode_t)f->arg[1]);
+        return ret < 0 ? ret : TAKE_FD(fd);
 }
 
 /* A link cannot be opened through /proc with O_NOFOLLOW, nor has its description anything that sharing it would show. */
@@ -106,11 +111,7 @@ int cop_restore_removed(struct cop_restore *r, uint32_t index, struct cop_error 
                 int again = open_again(f, other);
                 return again < 0 ? cop_error_errno(err, -again, "opening the removed %s", path) : again;
         }
-        _cleanup_close_ int fd = make_without_name(r, f);
-        if (fd < 0)
-                return cop_error_errno(err, -fd, "making the removed %s again", path);
-        int ret = fill(r, f, fd);
-        if (ret == 0)
-                ret = open_again(f, fd);
-        return ret < 0 ? cop_error_errno(err, -ret, "filling the removed %s", path) : ret;
+        _cleanup_close_ int fd = cop_restore_without_name(r, f);
+        int ret = fd < 0 ? fd : open_again(f, fd);
+        return ret < 0 ? cop_error_errno(err, -ret, "making the removed %s again", path) : ret;
 }
