@@ -149,9 +149,10 @@ static int begin_watched(const struct cop_dump *d, const struct cop_dump_target 
         *ret = (struct watched){.root_fd = open_root(d, 0),
                                 .dev = makedev(target->sdev >> 20, target->sdev & 0xfffff),
                                 .ino = target->ino};
-        return ret->root_fd < 0
-                       ? ret->root_fd
-                       : cop_read_file(d->tree.procs[0].dir_fd, "mountinfo", 16UL << 20, &ret->mounts, NULL, NULL);
+        int r = ret->root_fd < 0
+                        ? ret->root_fd
+                        : cop_read_file(d->tree.procs[0].dir_fd, "mountinfo", 16UL << 20, &ret->mounts, NULL, NULL);
+        return r < 0 || ret->mounts ? r : -ENOENT;
 }
 
 static int end_watched(struct watched *w, int r)
