@@ -59,6 +59,7 @@ struct cop_dump {
         size_t source_count;
         char *buffer; /* owned: page transfer */
         uint64_t pages_written, pages_kept;
+        char *mounts;            /* owned: mountinfo of the tree's first process, once it was needed */
         char *id_maps[2];        /* owned: uid_map and gid_map of the tree, as text */
         int64_t clock_offset[2]; /* ns that the tree's monotonic and boot clocks are ahead of ours */
         bool tracking; /* what the tracker says of writes refers to this parent, or to pages copied before the stop */
@@ -137,9 +138,9 @@ uint32_t cop_dump_link(struct cop_dump *d, uint64_t dev, uint64_t ino, bool *ret
  * of a file whose name `path` was removed while another one remains, which replaces it (of st only the numbers are known when
  * st_nlink is 0: then it may have none).  -ENOENT, -EAGAIN (too many files to
  * look at) and others: none was found. */
-int cop_dump_watch_name(const struct cop_dump *d, const char *line, const struct cop_dump_target *target, char *path,
+int cop_dump_watch_name(struct cop_dump *d, const char *line, const struct cop_dump_target *target, char *path,
                         size_t size);
-int cop_dump_watch_search(const struct cop_dump *d, uint32_t proc, const struct cop_dump_target *target, char *path,
+int cop_dump_watch_search(struct cop_dump *d, uint32_t proc, const struct cop_dump_target *target, char *path,
                           size_t size);
 /* Whether a path, as the tree's first process sees it, is that file. */
 bool cop_dump_leads_to(const struct cop_dump *d, const char *path, const struct stat *st);

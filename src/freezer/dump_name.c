@@ -8,7 +8,6 @@
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -68,7 +67,7 @@ struct watched {
         int root_fd; /* owned */
         dev_t dev;   /* of the file system; an overlay's files have those of their layers */
         ino_t ino;
-        char *mounts; /* owned: mountinfo */
+        const char *mounts; /* mountinfo */
 };
 
 /* The place of the next mount of the watch's file system, in *at to begin with; false: there is none. */
@@ -144,52 +143,49 @@ static bool is_watched(const struct watched *w, const char *path)
         return fd >= 0 && fstat(fd, &st) == 0 && st.st_ino == w->ino;
 }
 
-static int begin_watched(const struct cop_dump *d, const struct cop_dump_target *target, struct watched *ret)
-{
-        *ret = (struct watched){.root_fd = open_root(d, 0),
-                                .dev = makedev(target->sdev >> 20, target->sdev & 0xfffff),
-                                .ino = target->ino};
-        int r = ret->root_fd < 0
-                        ? ret->root_fd
-                        : cop_read_file(d->tree.procs[0].dir_fd, "mountinfo", 16UL << 20, &ret->mounts, NULL, NULL);
-        return r < 0 || ret->mounts ? r : -ENOENT;
-}
-
-static int end_watched(struct watched *w, int r)
+static void watched_done(struct watched *w)
 {
         cop_close(w->root_fd);
-        free(w->mounts);
-        return r;
 }
 
-int cop_dump_watch_name(const struct cop_dump *d, const char *line, const struct cop_dump_target *target, char *path,
+static int begin_watched(struct cop_dump *d, const struct cop_dump_target *target, struct watched *ret)
+{
+        int r = d->mounts ? 0 : cop_read_file(d->tree.procs[0].dir_fd, "mountinfo", 16UL << 20, &d->mounts, NULL, NULL);
+
+        *ret = (struct watched){.root_fd = r < 0 ? r : open_root(d, 0),
+                                .dev = makedev(target->sdev >> 20, target->sdev & 0xfffff),
+                                .ino = target->ino,
+                                .mounts = d->mounts ? d->mounts : ""};
+        return ret->root_fd;
+}
+
+int cop_dump_watch_name(struct cop_dump *d, const char *line, const struct cop_dump_target *target, char *path,
                         size_t size)
 {
-        struct watched w;
+        _cleanup_(watched_done) struct watched w;
         char place[4096];
         int r = begin_watched(d, target, &w);
 
         if (r < 0)
-                return end_watched(&w, r);
-        r = -ENOENT;
-        for (const char *at = w.mounts; r < 0 && next_mount(&w, &at, place, sizeof(place));)
+                return r;
+        for (const char *at = w.mounts; next_mount(&w, &at, place, sizeof(place));)
                 if (watch_by_handle(&w, line, place, path, size) == 0 && is_watched(&w, path))
-                        r = 0;
-        return end_watched(&w, r);
+                        return 0;
+        return -ENOENT;
 }
 
-int cop_dump_watch_search(const struct cop_dump *d, uint32_t proc, const struct cop_dump_target *target, char *path,
+int cop_dump_watch_search(struct cop_dump *d, uint32_t proc, const struct cop_dump_target *target, char *path,
                           size_t size)
 {
         size_t budget = WATCH_BUDGET;
-        struct watched w;
+        _cleanup_(watched_done) struct watched w;
         char place[4096];
         struct stat st;
         int r = begin_watched(d, target, &w);
         ssize_t n = readlinkat(d->tree.procs[proc].dir_fd, "cwd", place, sizeof(place) - 1);
 
         if (r < 0 || n < 0)
-                return end_watched(&w, -ENOENT);
+                return -ENOENT;
         place[n] = '\0';
         _cleanup_close_ int cwd_fd = open_in_tree(w.root_fd, place, O_PATH);
         r = -ENOENT;
@@ -200,7 +196,7 @@ int cop_dump_watch_search(const struct cop_dump *d, uint32_t proc, const struct 
                 if (fd >= 0 && fstat(fd, &st) == 0 && (!S_ISDIR(st.st_mode) || st.st_dev == w.dev))
                         r = watch_by_number(&w, place, &budget, path, size);
         }
-        return end_watched(&w, r);
+        return r;
 }
 
 /* ---- files with several names ---- */
