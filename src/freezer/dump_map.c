@@ -57,7 +57,8 @@ static int dump_mapped_object(struct cop_dump *d, uint32_t proc, const struct co
                 f->arg[2] = st.st_nlink;
                 return 0;
         }
-        f->link = cop_dump_link(d, known->dev, known->ino, &first);
+        /* An overlay's numbers in maps are not those that stat tells of the same file when it is open, too. */
+        f->link = cop_dump_link(d, st.st_dev, st.st_ino, &first);
         f->arg[0] = (uint64_t)st.st_size;
         f->arg[1] = st.st_mode;
         f->arg[2] = 0;
