@@ -34,7 +34,7 @@ struct cop_dump_object {
         bool used;
 };
 
-/* What an epoll's fdinfo says of a registered file: its inode, and its device as the kernel writes it. */
+/* What fdinfo says of a file that is registered with an epoll or watched: its inode, and its device as the kernel writes it. */
 struct cop_dump_target {
         uint64_t ino;
         uint32_t sdev;
@@ -51,7 +51,7 @@ struct cop_dump {
         struct cop_dump_object *objects; /* owned: hash table */
         size_t object_count, objects_allocated;
         uint32_t links;                  /* last link id given */
-        struct cop_dump_target *targets; /* owned: of the records in IMG_WATCHES, as far as they are epoll's */
+        struct cop_dump_target *targets; /* owned: of the records in IMG_WATCHES */
         size_t target_count;
         struct stat_id {
                 uint64_t dev, ino;
@@ -59,6 +59,7 @@ struct cop_dump {
         size_t source_count;
         char *buffer; /* owned: page transfer */
         uint64_t pages_written, pages_kept;
+        char *mounts;            /* owned: mountinfo of the tree's first process, once it was needed */
         char *id_maps[2];        /* owned: uid_map and gid_map of the tree, as text */
         int64_t clock_offset[2]; /* ns that the tree's monotonic and boot clocks are ahead of ours */
         bool tracking; /* what the tracker says of writes refers to this parent, or to pages copied before the stop */
@@ -106,6 +107,12 @@ int cop_dump_descriptors(struct cop_dump *d, struct cop_error *err);
 int cop_dump_descriptors_again(struct cop_dump *d, size_t first, struct cop_error *err);
 /* The caller's name for an external file (freezer.h), or NULL. */
 const char *cop_dump_external_name(const struct cop_dump *d, const struct stat *st);
+/* What a thaw gives to a file that it makes anew. */
+void cop_dump_attributes(const struct cop_dump *d, struct img_file *f, const struct stat *st);
+/* A file to be read without a trace, as far as the engine may. */
+int cop_dump_open_reader(int dir_fd, const char *path);
+/* A removed folder for which no descriptor need stand; its index in IMG_FILES. */
+uint32_t cop_dump_removed_folder(struct cop_dump *d, const char *path, const struct stat *st);
 /* Takes what the kernel appends to the path of a removed file; false: it was not there. */
 bool cop_dump_cut_deleted(char *link);
 #define COP_DUMP_LINK 4352 /* room for such a path */
@@ -126,12 +133,17 @@ struct cop_dump_file *cop_dump_known_mapping(struct cop_dump *d, uint64_t dev, u
 struct cop_dump_file *cop_dump_known_index(const struct cop_dump *d, uint32_t index);
 struct cop_dump_file *cop_dump_remember(struct cop_dump *d, struct cop_dump_file f);
 uint32_t cop_dump_link(struct cop_dump *d, uint64_t dev, uint64_t ino, bool *ret_new);
-/* dump_name.c: the path, as the tree's first process sees it, of an inode that a line of an inotify descriptor's fdinfo names;
+/* dump_name.c: the path, as the tree's first process sees it, of an inode that a line of an inotify descriptor's fdinfo names, where the
+ * file system has file handles; the same by its number, looked for from the working folder of a process on;
  * of a file whose name `path` was removed while another one remains, which replaces it (of st only the numbers are known when
  * st_nlink is 0: then it may have none).  -ENOENT, -EAGAIN (too many files to
  * look at) and others: none was found. */
-int cop_dump_watch_name(const struct cop_dump *d, const struct cop_dump_file *known, const char *line, char *path,
+int cop_dump_watch_name(struct cop_dump *d, const char *line, const struct cop_dump_target *target, char *path,
                         size_t size);
+int cop_dump_watch_search(struct cop_dump *d, uint32_t proc, const struct cop_dump_target *target, char *path,
+                          size_t size);
+/* Whether a path, as the tree's first process sees it, is that file. */
+bool cop_dump_leads_to(const struct cop_dump *d, const char *path, const struct stat *st);
 int cop_dump_other_name(const struct cop_dump *d, const struct stat *st, char *path, size_t size);
 /* Where the file of a unix socket is (file_fd) when its address, as its process sees it, does not lead there: it was renamed, or
  * the process has gone elsewhere since.  Fails when it does. */
@@ -146,6 +158,8 @@ int cop_dump_pidfd(struct cop_dump *d, const struct cop_dump_file *known, struct
                    struct cop_error *err);
 int cop_dump_proc_file(struct cop_dump *d, const struct cop_dump_file *known, struct img_file *f, const char *path,
                        const struct stat *st, struct cop_error *err);
+/* Whether it is a namespace of the tree, by what the kernel calls it. */
+bool cop_dump_namespace(struct cop_dump *d, struct img_file *f, const char *link, const struct stat *st);
 /* dump_mapped.c: the content of f, which has the identity of mapped areas, out of them: for who may not open it.  Process and path are
  * those of one such area. */
 int cop_dump_object_mapped(struct cop_dump *d, uint32_t proc, struct img_file *f, const char *path,

@@ -22,7 +22,7 @@
 
 #include "base/cleanup.h"
 #include "base/fs.h"
-#include "freezer/dump.h"
+#include "freezer/dump_file.h"
 #include "freezer/pty.h"
 #include "freezer/sockets.h"
 
@@ -31,15 +31,7 @@
 #endif
 #define MQUEUE_MAGIC 0x19800202 /* the file system of POSIX message queues */
 
-struct fd_info {
-        char link[COP_DUMP_LINK];
-        struct stat st;
-        char *text; /* owned: fdinfo */
-        uint32_t flags;
-        uint64_t position;
-};
-
-static int collect_fd(int dir_fd, const struct cop_proc *p, int fd, struct fd_info *fi, struct cop_error *err)
+static int collect_fd(int dir_fd, const struct cop_proc *p, int fd, struct cop_fd_info *fi, struct cop_error *err)
 {
         char path[32];
 
@@ -112,14 +104,21 @@ static int dump_pipe_data(struct cop_dump *d, int fd, struct img_file *f, struct
         return 0;
 }
 
-static int dump_pipe(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, const struct fd_info *fi,
+static int dump_pipe(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct cop_fd_info *fi,
                      struct cop_error *err)
 {
         bool first;
 
         f->kind = fi->link[0] == '/' ? IMG_FILE_FIFO : IMG_FILE_PIPE;
-        if (f->kind == IMG_FILE_FIFO)
+        if (f->kind == IMG_FILE_FIFO) {
+                int r = cop_dump_settle_name(d, known, fi, err);
+                if (r < 0)
+                        return r;
                 f->path = cop_image_puts(d->writer, fi->link);
+                f->arg[1] = fi->st.st_mode;
+                f->arg[2] = fi->st.st_nlink;
+                cop_dump_attributes(d, f, &fi->st);
+        }
         f->link = cop_dump_link(d, known->dev, known->ino, &first);
         if (!first || f->flags & O_PATH)
                 return 0;
@@ -254,21 +253,24 @@ static int dump_inotify(struct cop_dump *d, struct cop_dump_file *known, struct 
         for (const char *line = strstr(text, "inotify wd:"); line; line = strstr(line + 4, "inotify wd:")) {
                 struct img_watch watch = {.file = IMG_NONE};
                 char path[COP_DUMP_LINK];
-                if (sscanf(line, "inotify wd:%x ino:%*x sdev:%*x mask:%x", (unsigned *)&watch.fd, &watch.events) != 2)
+                unsigned long long ino = 0;
+                unsigned sdev = 0;
+                if (sscanf(line, "inotify wd:%x ino:%llx sdev:%x mask:%x", (unsigned *)&watch.fd, &ino, &sdev,
+                           &watch.events) != 4)
                         continue;
-                if (cop_dump_watch_name(d, known, line, path, sizeof(path)) < 0)
-                        return cop_not_freezable(d, known->proc, err,
-                                                 "has an inotify watch (fd %d) on a file that cannot be named",
-                                                 known->fd);
-                watch.path = cop_image_puts(d->writer, path);
-                cop_image_add(d->writer, IMG_WATCHES, &watch);
+                struct cop_dump_target target = {ino, sdev};
+                if (cop_dump_watch_name(d, line, &target, path, sizeof(path)) == 0)
+                        watch.path = cop_image_puts(d->writer, path);
+                uint32_t index = cop_image_add(d->writer, IMG_WATCHES, &watch);
+                if (index == IMG_NONE || remember_target(d, index, target) < 0)
+                        return cop_error_errno(err, ENOMEM, "collecting an inotify descriptor");
                 f->watches++;
         }
         return 0;
 }
 
-static int dump_anonymous(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, const struct fd_info *fi,
-                          struct cop_error *err)
+static int dump_anonymous(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f,
+                          const struct cop_fd_info *fi, struct cop_error *err)
 {
         const char *link = fi->link;
 
@@ -299,104 +301,22 @@ static int dump_anonymous(struct cop_dump *d, struct cop_dump_file *known, struc
                                  known->fd);
 }
 
-/* ---- files by path ---- */
+/* ---- terminals and other devices ---- */
 
-bool cop_dump_cut_deleted(char *link)
+/* Opened with O_PATH its other end takes it for closed still. */
+static void dump_pty_node(const struct cop_dump *d, struct img_file *f, int master)
 {
-        size_t n = strlen(link);
-        bool deleted = n > 10 && strcmp(link + n - 10, " (deleted)") == 0;
+        struct stat st;
+        _cleanup_close_ int fd = ioctl(master, TIOCGPTPEER, O_PATH | O_CLOEXEC);
 
-        if (deleted)
-                link[n - 10] = '\0';
-        return deleted;
+        if (fd < 0 || fstat(fd, &st) < 0)
+                return;
+        f->arg[IMG_PTY_UID] = cop_dump_uid(d, st.st_uid);
+        f->arg[IMG_PTY_GID] = cop_dump_gid(d, st.st_gid);
+        f->arg[IMG_PTY_MODE] = st.st_mode;
 }
 
-static int dump_memfd(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct fd_info *fi,
-                      struct cop_error *err)
-{
-        bool first;
-
-        cop_dump_cut_deleted(fi->link);
-        f->kind = IMG_FILE_MEMFD;
-        f->path = cop_image_puts(d->writer, fi->link + strlen("/memfd:"));
-        f->link = cop_dump_link(d, known->dev, known->ino, &first);
-        int fd = cop_dump_duplicate(d, known, err);
-        if (fd < 0)
-                return fd;
-        f->arg[0] = (uint64_t)fi->st.st_size;
-        f->arg[1] = (uint64_t)fcntl(fd, F_GET_SEALS);
-        f->arg[2] = fi->st.st_mode;
-        if (!first)
-                return 0;
-        /* A description of our own: looking for holes moves the position. */
-        char path[32];
-        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-        _cleanup_close_ int reader = open(path, O_RDONLY | O_CLOEXEC);
-        if (reader < 0)
-                return cop_error_errno(err, errno, "opening the memfd %s", fi->link);
-        return cop_dump_object_pages(d, reader, (uint64_t)fi->st.st_size, &f->first_extent, &f->extents, err);
-}
-
-static int dump_regular(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct fd_info *fi,
-                        struct cop_error *err)
-{
-        bool first;
-
-        f->kind = IMG_FILE_REGULAR;
-        f->arg[0] = (uint64_t)fi->st.st_size;
-        f->arg[1] = fi->st.st_mode;
-        f->arg[2] = fi->st.st_nlink;
-        f->arg[3] = cop_dump_uid(d, fi->st.st_uid);
-        f->arg[4] = cop_dump_gid(d, fi->st.st_gid);
-        bool gone = cop_dump_cut_deleted(fi->link);
-        if (gone && f->arg[2] > 0 && cop_dump_other_name(d, &fi->st, fi->link, sizeof(fi->link)) < 0)
-                return cop_not_freezable(d, known->proc, err,
-                                         "holds %.100s (fd %d), whose name was removed while another one is not found",
-                                         fi->link, known->fd);
-        if (f->arg[2] > 0) {
-                f->path = cop_image_puts(d->writer, fi->link);
-                return 0;
-        }
-        f->path = cop_image_puts(d->writer, fi->link);
-        f->link = cop_dump_link(d, known->dev, known->ino, &first);
-        if (cop_dump_has_lease(fi->text)) /* opening it to read it would ask the holder to give it back */
-                return cop_not_freezable(d, known->proc, err, "has a lease on the removed file %.100s (fd %d)",
-                                         fi->link, known->fd);
-        if (!first)
-                return 0;
-        int fd = cop_dump_duplicate(d, known, err);
-        if (fd < 0)
-                return fd;
-        char path[32];
-        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-        _cleanup_close_ int reader = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-        if (reader < 0)
-                return cop_error_errno(err, errno, "opening the deleted file %s", fi->link);
-        return cop_dump_object_pages(d, reader, (uint64_t)fi->st.st_size, &f->first_extent, &f->extents, err);
-}
-
-static int dump_folder(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct fd_info *fi,
-                       struct cop_error *err)
-{
-        bool first;
-
-        f->kind = IMG_FILE_DIRECTORY;
-        f->arg[1] = fi->st.st_mode;
-        f->arg[2] = fi->st.st_nlink;
-        f->arg[3] = cop_dump_uid(d, fi->st.st_uid);
-        f->arg[4] = cop_dump_gid(d, fi->st.st_gid);
-        if (fi->st.st_nlink == 0) {
-                if (!S_ISDIR(fi->st.st_mode))
-                        return cop_not_freezable(d, known->proc, err, "holds the removed %.100s (fd %d)", fi->link,
-                                                 known->fd);
-                cop_dump_cut_deleted(fi->link);
-                f->link = cop_dump_link(d, known->dev, known->ino, &first);
-        }
-        f->path = cop_image_puts(d->writer, fi->link);
-        return 0;
-}
-
-static int dump_tty(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, const struct fd_info *fi,
+static int dump_tty(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, const struct cop_fd_info *fi,
                     struct cop_error *err)
 {
         struct {
@@ -421,6 +341,7 @@ static int dump_tty(struct cop_dump *d, struct cop_dump_file *known, struct img_
                         f->arg[2] = (uint64_t)packet;
                 struct pollfd p = {.fd = fd};
                 f->arg[3] = poll(&p, 1, 0) > 0 && p.revents & POLLHUP; /* its slave has been closed */
+                dump_pty_node(d, f, fd);
         } else {
                 int exclusive = 0;
                 f->kind = IMG_FILE_PTS;
@@ -482,23 +403,23 @@ static int dump_tty_queues(struct cop_dump *d, struct cop_dump_file *known, stru
         return 0;
 }
 
-static int dump_device(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct fd_info *fi,
+static int dump_device(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct cop_fd_info *fi,
                        struct cop_error *err)
 {
         unsigned maj = major(fi->st.st_rdev), min = minor(fi->st.st_rdev);
 
         if ((maj >= 136 && maj <= 143) || (maj == 5 && min == 2))
                 return f->flags & O_PATH ? 0 : dump_tty(d, known, f, fi, err);
-        if ((maj == 1 && (min == 3 || min == 5 || min == 7 || min == 8 || min == 9)) || (maj == 5 && min == 0)) {
-                f->kind = IMG_FILE_DEVICE;
-                f->arg[0] = fi->st.st_rdev;
-                f->path = cop_image_puts(d->writer, fi->link);
-                return 0;
-        }
-        return cop_not_freezable(d, known->proc, err, "holds the device %.100s (fd %d)", fi->link, known->fd);
+        const char *name = cop_dump_device_name(fi->st.st_rdev);
+        if (!name)
+                return cop_not_freezable(d, known->proc, err, "holds the device %.100s (fd %d)", fi->link, known->fd);
+        f->kind = IMG_FILE_DEVICE;
+        f->arg[0] = fi->st.st_rdev;
+        f->path = cop_image_puts(d->writer, cop_dump_leads_to(d, fi->link, &fi->st) ? fi->link : name);
+        return 0;
 }
 
-static int dump_by_kind(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct fd_info *fi,
+static int dump_by_kind(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct cop_fd_info *fi,
                         struct cop_error *err)
 {
         struct statfs fs;
@@ -506,17 +427,20 @@ static int dump_by_kind(struct cop_dump *d, struct cop_dump_file *known, struct 
 
         if (S_ISSOCK(fi->st.st_mode) && strncmp(fi->link, "socket:[", 8) == 0)
                 return cop_dump_socket(d, known, f, err);
-        if (S_ISFIFO(fi->st.st_mode))
+        if (S_ISFIFO(fi->st.st_mode) && fi->link[0] != '/')
                 return dump_pipe(d, known, f, fi, err);
         if (strncmp(fi->link, "anon_inode:", 11) == 0 || strncmp(fi->link, "pidfd:[", 7) == 0)
                 return dump_anonymous(d, known, f, fi, err);
         if (strncmp(fi->link, "/memfd:", 7) == 0)
-                return dump_memfd(d, known, f, fi, err);
+                return cop_dump_memfd(d, known, f, fi, err);
         if (fi->link[0] != '/')
-                return cop_not_freezable(d, known->proc, err, "holds %.100s (fd %d)", fi->link, known->fd);
+                return cop_dump_namespace(d, f, fi->link, &fi->st)
+                               ? 0
+                               : cop_not_freezable(d, known->proc, err, "holds %.100s (fd %d)", fi->link, known->fd);
         snprintf(path, sizeof(path), "/proc/%d/fd/%d", known->pid, known->fd);
         if (statfs(path, &fs) < 0)
                 fs.f_type = 0;
+        fi->fs_type = fs.f_type;
         if (fs.f_type == MQUEUE_MAGIC)
                 return cop_not_freezable(d, known->proc, err, "holds the message queue %.100s (fd %d)", fi->link,
                                          known->fd);
@@ -525,9 +449,11 @@ static int dump_by_kind(struct cop_dump *d, struct cop_dump_file *known, struct 
                 return cop_dump_proc_file(d, known, f, fi->link, &fi->st, err);
         }
         if (S_ISREG(fi->st.st_mode))
-                return dump_regular(d, known, f, fi, err);
+                return cop_dump_regular(d, known, f, fi, err);
+        if (S_ISFIFO(fi->st.st_mode))
+                return dump_pipe(d, known, f, fi, err);
         if (S_ISDIR(fi->st.st_mode) || S_ISLNK(fi->st.st_mode) || S_ISSOCK(fi->st.st_mode)) {
-                return dump_folder(d, known, f, fi, err);
+                return cop_dump_folder(d, known, f, fi, err);
         }
         if (S_ISCHR(fi->st.st_mode))
                 return dump_device(d, known, f, fi, err);
@@ -588,7 +514,7 @@ static int dump_owner(struct cop_dump *d, struct cop_dump_file *known, struct im
                                            f->owner[1], known->fd);
 }
 
-static struct cop_dump_file *find_same(struct cop_dump *d, pid_t pid, int fd, const struct fd_info *fi)
+static struct cop_dump_file *find_same(struct cop_dump *d, pid_t pid, int fd, const struct cop_fd_info *fi)
 {
         return cop_dump_known(d, &(struct cop_dump_file){.dev = fi->st.st_dev,
                                                          .ino = fi->st.st_ino,
@@ -597,7 +523,7 @@ static struct cop_dump_file *find_same(struct cop_dump *d, pid_t pid, int fd, co
                                                          .flags = fi->flags & ~(uint32_t)O_CLOEXEC});
 }
 
-static int dump_new_file(struct cop_dump *d, pid_t pid, uint32_t proc, int fd, struct fd_info *fi,
+static int dump_new_file(struct cop_dump *d, pid_t pid, uint32_t proc, int fd, struct cop_fd_info *fi,
                          struct cop_error *err)
 {
         struct img_file f = {.flags = fi->flags & ~(uint32_t)O_CLOEXEC,
@@ -640,7 +566,7 @@ static int dump_new_file(struct cop_dump *d, pid_t pid, uint32_t proc, int fd, s
 int cop_dump_own_fd(struct cop_dump *d, uint32_t proc, int fd, struct cop_error *err)
 {
         _cleanup_close_ int self = open("/proc/self", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        _cleanup_free_ struct fd_info *fi = calloc(1, sizeof(*fi));
+        _cleanup_free_ struct cop_fd_info *fi = calloc(1, sizeof(*fi));
         struct cop_proc me = {.nspid = d->tree.procs[proc].nspid};
 
         if (!fi || self < 0)
@@ -667,7 +593,7 @@ static int dump_process_fds(struct cop_dump *d, uint32_t proc, struct cop_error 
         uint32_t first = cop_image_count(d->writer, IMG_FDS), first_lock = cop_image_count(d->writer, IMG_LOCKS);
         struct img_proc *ip = cop_image_record(d->writer, IMG_PROCS, proc);
         struct img_tree *tree = cop_image_record(d->writer, IMG_TREE, 0);
-        _cleanup_free_ struct fd_info *fi = calloc(1, sizeof(*fi));
+        _cleanup_free_ struct cop_fd_info *fi = calloc(1, sizeof(*fi));
         _cleanup_free_ int *list = NULL;
         size_t n;
         int r = fi ? cop_procfs_numbers(p->dir_fd, "fd", &list, &n, err)
@@ -780,6 +706,56 @@ static int resolve_epoll(struct cop_dump *d, struct cop_dump_file *known, struct
         return 0;
 }
 
+/* There a watch is told of with the device of the overlay, a file with that of its layer. */
+static bool is_on_overlay(const struct cop_dump *d, uint32_t file)
+{
+        const struct cop_dump_file *known = cop_dump_known_index(d, file);
+        struct statfs fs;
+        char path[64];
+
+        if (!known || known->mapping)
+                return false;
+        snprintf(path, sizeof(path), "/proc/%d/fd/%d", known->pid, known->fd);
+        return statfs(path, &fs) == 0 && fs.f_type == OVERLAYFS_SUPER_MAGIC;
+}
+
+/* What has no name is known by who has it open, and what has one that cannot be told may be. */
+static uint32_t find_watched(struct cop_dump *d, const struct cop_dump_target *target)
+{
+        for (uint32_t i = 0; i < cop_image_count(d->writer, IMG_FILES); i++) {
+                const struct img_file *f = cop_image_record(d->writer, IMG_FILES, i);
+                bool can = f->kind == IMG_FILE_REGULAR || f->kind == IMG_FILE_DIRECTORY || f->kind == IMG_FILE_MEMFD ||
+                           f->kind == IMG_FILE_PIPE || f->kind == IMG_FILE_FIFO;
+                if (can && f->ino == target->ino &&
+                    (((uint64_t)major(f->dev) << 20 | minor(f->dev)) == target->sdev ||
+                     (f->kind == IMG_FILE_REGULAR && is_on_overlay(d, i))))
+                        return i;
+        }
+        return IMG_NONE;
+}
+
+static int resolve_inotify(struct cop_dump *d, struct cop_dump_file *known, struct cop_error *err)
+{
+        const struct img_file *f = cop_image_record(d->writer, IMG_FILES, known->index);
+        char path[COP_DUMP_LINK];
+
+        for (uint32_t k = f->first_watch; k < f->first_watch + f->watches; k++) {
+                struct img_watch *w = cop_image_record(d->writer, IMG_WATCHES, k);
+                if (w->path.length > 0)
+                        continue;
+                w->file = find_watched(d, &d->targets[k]);
+                if (w->file != IMG_NONE)
+                        continue;
+                if (cop_dump_watch_search(d, known->proc, &d->targets[k], path, sizeof(path)) == 0)
+                        w->path = cop_image_puts(d->writer, path);
+                else
+                        return cop_not_freezable(d, known->proc, err,
+                                                 "has an inotify watch (fd %d) on a file that cannot be named",
+                                                 known->fd);
+        }
+        return 0;
+}
+
 static void resolve_terminals(struct cop_dump *d)
 {
         for (uint32_t i = 0; i < d->tree.count; i++) {
@@ -810,6 +786,8 @@ static int resolve(struct cop_dump *d, size_t first, struct cop_error *err)
                 const struct img_file *f = cop_image_record(d->writer, IMG_FILES, d->files[i].index);
                 if (f && f->kind == IMG_FILE_EPOLL && !d->files[i].mapping)
                         r = resolve_epoll(d, &d->files[i], err);
+                if (f && f->kind == IMG_FILE_INOTIFY && !d->files[i].mapping)
+                        r = resolve_inotify(d, &d->files[i], err);
         }
         for (size_t i = first; i < d->file_count && r == 0; i++) {
                 const struct img_file *f = cop_image_record(d->writer, IMG_FILES, d->files[i].index);

@@ -15,7 +15,7 @@ static int open_mapped(const struct cop_dump *d, uint32_t proc, const struct cop
         char path[64];
 
         snprintf(path, sizeof(path), "map_files/%llx-%llx", (unsigned long long)v->start, (unsigned long long)v->end);
-        return openat(d->tree.procs[proc].dir_fd, path, O_RDONLY | O_CLOEXEC);
+        return cop_dump_open_reader(d->tree.procs[proc].dir_fd, path);
 }
 
 /* The same for who may not open it, and so cannot be told whether it has another name: it is looked for where that matters. */
@@ -57,12 +57,12 @@ static int dump_mapped_object(struct cop_dump *d, uint32_t proc, const struct co
                 f->arg[2] = st.st_nlink;
                 return 0;
         }
-        f->link = cop_dump_link(d, known->dev, known->ino, &first);
+        /* An overlay's numbers in maps are not those that stat tells of the same file when it is open, too. */
+        f->link = cop_dump_link(d, st.st_dev, st.st_ino, &first);
         f->arg[0] = (uint64_t)st.st_size;
         f->arg[1] = st.st_mode;
         f->arg[2] = 0;
-        f->arg[3] = cop_dump_uid(d, st.st_uid);
-        f->arg[4] = cop_dump_gid(d, st.st_gid);
+        cop_dump_attributes(d, f, &st);
         if (f->kind == IMG_FILE_MEMFD) {
                 f->arg[1] = (uint64_t)fcntl(fd, F_GET_SEALS);
                 f->arg[2] = st.st_mode;

@@ -220,5 +220,6 @@ int cop_dump_object_mapped(struct cop_dump *d, uint32_t proc, struct img_file *f
         f->arg[0] = size;
         f->arg[1] = f->kind == IMG_FILE_MEMFD ? 0 : S_IFREG | 0700; /* seals, mode: no descriptor asks any more */
         f->arg[2] = f->kind == IMG_FILE_MEMFD ? S_IFREG | 0777 : 0;
+        f->arg[IMG_ARG_ATIME_NS] = f->arg[IMG_ARG_MTIME_NS] = UTIME_OMIT;
         return r;
 }

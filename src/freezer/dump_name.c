@@ -1,8 +1,8 @@
 /* Names of inodes of which the kernel tells no name that can be opened: watched ones, and open files whose name was removed
  * while another one remains.
  *
- * Where the file system has file handles, a watch's gives a path.  Else (overlayfs) there is only the inode's number, which is
- * looked for.  Hard links of one file lie on one mount, most in one folder: the search for another name begins in the folder
+ * A watch tells its file system, which is mounted somewhere, the number of its inode and, where there is such a thing, a file handle,
+ * which gives a path.  Else (overlayfs) the number is looked for.  Hard links of one file lie on one mount, most in one folder: the search for another name begins in the folder
  * of the old one and goes on from the top of the mount.
  */
 #include <fcntl.h>
@@ -42,8 +42,59 @@ static int path_of(int fd, char *path, size_t size)
         return 0;
 }
 
-static int watch_by_handle(const struct cop_dump *d, const struct cop_dump_file *known, const char *line, char *path,
-                           size_t size)
+/* The file that a path is, as the tree's first process sees it. */
+static int open_in_tree(int root_fd, const char *path, int flags)
+{
+        struct open_how how = {.flags = (unsigned)flags | O_NOFOLLOW | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT};
+
+        return (int)syscall(SYS_openat2, root_fd, path, &how, sizeof(how));
+}
+
+bool cop_dump_leads_to(const struct cop_dump *d, const char *path, const struct stat *st)
+{
+        char inside[COP_DUMP_LINK + 8];
+        struct stat there;
+
+        /* The kernel's paths have no links in them that could lead out of there. */
+        snprintf(inside, sizeof(inside), "root%s", path);
+        return fstatat(d->tree.procs[0].dir_fd, inside, &there, AT_SYMLINK_NOFOLLOW) == 0 &&
+               there.st_ino == st->st_ino && there.st_dev == st->st_dev;
+}
+
+/* ---- watches ---- */
+
+struct watched {
+        int root_fd; /* owned */
+        dev_t dev;   /* of the file system; an overlay's files have those of their layers */
+        ino_t ino;
+        const char *mounts; /* mountinfo */
+};
+
+/* The place of the next mount of the watch's file system, in *at to begin with; false: there is none. */
+static bool next_mount(const struct watched *w, const char **at, char *place, size_t size)
+{
+        for (const char *line = *at; *line; line = *at) {
+                unsigned maj, min;
+                int from = 0, to = 0;
+                size_t n = 0;
+                const char *end = strchrnul(line, '\n');
+                *at = *end ? end + 1 : end;
+                if (sscanf(line, "%*d %*d %u:%u %*s %n%*s%n", &maj, &min, &from, &to) != 2 || to == 0 ||
+                    makedev(maj, min) != w->dev)
+                        continue;
+                for (int i = from; i < to && n < size - 1; i++) { /* "\040" is a space */
+                        unsigned octal = 0;
+                        bool escaped = line[i] == '\\' && sscanf(line + i + 1, "%3o", &octal) == 1;
+                        place[n++] = escaped ? (char)octal : line[i];
+                        i += escaped ? 3 : 0;
+                }
+                place[n] = '\0';
+                return true;
+        }
+        return false;
+}
+
+static int watch_by_handle(const struct watched *w, const char *line, const char *place, char *path, size_t size)
 {
         struct {
                 struct file_handle h;
@@ -66,41 +117,85 @@ static int watch_by_handle(const struct cop_dump *d, const struct cop_dump_file 
                 (void)sscanf(text + used + 2UL * i, "%2x", &byte);
                 handle.bytes[i] = (unsigned char)byte;
         }
-        _cleanup_close_ int mount_fd = open_root(d, known->proc);
+        _cleanup_close_ int mount_fd = open_in_tree(w->root_fd, place, O_RDONLY | O_DIRECTORY);
         _cleanup_close_ int fd = mount_fd < 0 ? -EBADF : open_by_handle_at(mount_fd, &handle.h, O_PATH | O_CLOEXEC);
         if (fd < 0 || fstat(fd, &st) < 0 || st.st_nlink == 0)
                 return -ENOENT;
         return path_of(fd, path, size);
 }
 
-static int watch_by_number(const struct cop_dump *d, const struct cop_dump_file *known, dev_t dev, ino_t ino,
-                           char *path, size_t size)
+static int watch_by_number(const struct watched *w, const char *start, size_t *budget, char *path, size_t size)
 {
-        size_t budget = WATCH_BUDGET;
-        char cwd[4096], found[4096];
-        _cleanup_close_ int root_fd = open_root(d, 0);
-        ssize_t n = readlinkat(d->tree.procs[known->proc].dir_fd, "cwd", cwd, sizeof(cwd) - 1);
+        char found[4096];
+        int r = cop_find_inode(w->root_fd, start, w->dev, w->ino, budget, found, sizeof(found));
 
-        if (root_fd < 0 || n < 0)
-                return -ENOENT;
-        cwd[n] = '\0';
-        int r = strcmp(cwd, "/") == 0 ? -ENOENT : cop_find_inode(root_fd, cwd, dev, ino, &budget, found, sizeof(found));
-        if (r < 0)
-                r = cop_find_inode(root_fd, "", dev, ino, &budget, found, sizeof(found));
         if (r == 0 && (size_t)snprintf(path, size, "/%s", found) >= size)
                 r = -ENAMETOOLONG;
         return r;
 }
 
-int cop_dump_watch_name(const struct cop_dump *d, const struct cop_dump_file *known, const char *line, char *path,
+/* A mount may show a part of its file system, and another may lie upon it. */
+static bool is_watched(const struct watched *w, const char *path)
+{
+        struct stat st;
+        _cleanup_close_ int fd = open_in_tree(w->root_fd, path, O_PATH);
+
+        return fd >= 0 && fstat(fd, &st) == 0 && st.st_ino == w->ino;
+}
+
+static void watched_done(struct watched *w)
+{
+        cop_close(w->root_fd);
+}
+
+static int begin_watched(struct cop_dump *d, const struct cop_dump_target *target, struct watched *ret)
+{
+        int r = d->mounts ? 0 : cop_read_file(d->tree.procs[0].dir_fd, "mountinfo", 16UL << 20, &d->mounts, NULL, NULL);
+
+        *ret = (struct watched){.root_fd = r < 0 ? r : open_root(d, 0),
+                                .dev = makedev(target->sdev >> 20, target->sdev & 0xfffff),
+                                .ino = target->ino,
+                                .mounts = d->mounts ? d->mounts : ""};
+        return ret->root_fd;
+}
+
+int cop_dump_watch_name(struct cop_dump *d, const char *line, const struct cop_dump_target *target, char *path,
                         size_t size)
 {
-        unsigned long ino;
-        unsigned sdev;
-        int r = watch_by_handle(d, known, line, path, size);
+        _cleanup_(watched_done) struct watched w;
+        char place[4096];
+        int r = begin_watched(d, target, &w);
 
-        if (r < 0 && sscanf(line, "inotify wd:%*x ino:%lx sdev:%x", &ino, &sdev) == 2)
-                r = watch_by_number(d, known, makedev(sdev >> 20, sdev & 0xfffff), ino, path, size);
+        if (r < 0)
+                return r;
+        for (const char *at = w.mounts; next_mount(&w, &at, place, sizeof(place));)
+                if (watch_by_handle(&w, line, place, path, size) == 0 && is_watched(&w, path))
+                        return 0;
+        return -ENOENT;
+}
+
+int cop_dump_watch_search(struct cop_dump *d, uint32_t proc, const struct cop_dump_target *target, char *path,
+                          size_t size)
+{
+        size_t budget = WATCH_BUDGET;
+        _cleanup_(watched_done) struct watched w;
+        char place[4096];
+        struct stat st;
+        int r = begin_watched(d, target, &w);
+        ssize_t n = readlinkat(d->tree.procs[proc].dir_fd, "cwd", place, sizeof(place) - 1);
+
+        if (r < 0 || n < 0)
+                return -ENOENT;
+        place[n] = '\0';
+        _cleanup_close_ int cwd_fd = open_in_tree(w.root_fd, place, O_PATH);
+        r = -ENOENT;
+        if (strcmp(place, "/") != 0 && cwd_fd >= 0 && fstat(cwd_fd, &st) == 0 && st.st_dev == w.dev)
+                r = watch_by_number(&w, place, &budget, path, size);
+        for (const char *at = w.mounts; r < 0 && next_mount(&w, &at, place, sizeof(place));) {
+                _cleanup_close_ int fd = open_in_tree(w.root_fd, place, O_PATH);
+                if (fd >= 0 && fstat(fd, &st) == 0 && (!S_ISDIR(st.st_mode) || st.st_dev == w.dev))
+                        r = watch_by_number(&w, place, &budget, path, size);
+        }
         return r;
 }
 

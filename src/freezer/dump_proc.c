@@ -509,10 +509,31 @@ static int dump_lock_future(struct cop_proc *p, struct img_proc *ip, struct cop_
         return r;
 }
 
+/* "cwd" or "root". */
+static int dump_folder(struct cop_dump *d, const struct cop_proc *p, const char *name, struct img_ref *ret,
+                       uint32_t *ret_file, struct cop_error *err)
+{
+        char link[COP_DUMP_LINK];
+        struct stat st;
+        int r = read_link(p->dir_fd, name, link, sizeof(link));
+
+        if (r < 0 || fstatat(p->dir_fd, name, &st, 0) < 0)
+                return cop_error_errno(err, r < 0 ? -r : errno, "reading the folders of pid %d", p->nspid);
+        *ret = cop_image_puts(d->writer, link);
+        if (cop_dump_leads_to(d, link, &st))
+                return 0;
+        if (!cop_dump_cut_deleted(link))
+                return cop_not_freezable(d, (uint32_t)(p - d->tree.procs), err,
+                                         "has %.100s as its %s, which its path does not lead to: a mount hides it, or "
+                                         "has been removed",
+                                         link, name);
+        *ret_file = cop_dump_removed_folder(d, link, &st);
+        return 0;
+}
+
 static int dump_process(struct cop_dump *d, struct cop_proc *p, struct img_proc *ip, const struct answers *a,
                         const struct cop_op *ops, const struct cop_procfs_stat *stat, struct cop_error *err)
 {
-        char link[4096];
         _cleanup_free_ char *text = NULL;
 
         ip->dumpable = (uint32_t)ops[OP_DUMPABLE].result;
@@ -535,15 +556,11 @@ static int dump_process(struct cop_dump *d, struct cop_proc *p, struct img_proc 
                 r = dump_lock_future(p, ip, err);
         if (r < 0)
                 return r;
-        r = read_link(p->dir_fd, "cwd", link, sizeof(link));
+        r = dump_folder(d, p, "cwd", &ip->cwd, &ip->cwd_file, err);
         if (r == 0)
-                ip->cwd = cop_image_puts(d->writer, link);
-        if (r == 0)
-                r = read_link(p->dir_fd, "root", link, sizeof(link));
-        if (r == 0)
-                ip->root = cop_image_puts(d->writer, link);
+                r = dump_folder(d, p, "root", &ip->root, &ip->root_file, err);
         if (r < 0)
-                return cop_error_errno(err, -r, "reading the folders of pid %d", p->nspid);
+                return r;
         if (cop_read_word(p->dir_fd, "oom_score_adj", &text, NULL) == 0)
                 ip->oom_score_adj = atoi(text);
         _cleanup_free_ char *filter = NULL;
@@ -676,7 +693,12 @@ static int dump_each(struct cop_dump *d, struct sharing *sharing, struct cop_err
 
         for (uint32_t i = 0; i < d->tree.count; i++) {
                 struct cop_proc *p = &d->tree.procs[i];
-                struct img_proc ip = {.pid = p->nspid, .parent = p->parent, .tty = IMG_NONE, .exe = IMG_NONE};
+                struct img_proc ip = {.pid = p->nspid,
+                                      .parent = p->parent,
+                                      .tty = IMG_NONE,
+                                      .exe = IMG_NONE,
+                                      .cwd_file = IMG_NONE,
+                                      .root_file = IMG_NONE};
                 struct cop_procfs_stat stat;
                 struct cop_procfs_status status;
                 int r = cop_procfs_stat(p->dir_fd, &stat, err);

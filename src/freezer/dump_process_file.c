@@ -1,4 +1,4 @@
-/* Descriptors that stand for a process: pidfds and files of procfs.
+/* Descriptors that stand for a process: pidfds, files of procfs, and the namespaces of the tree, which each of its processes has.
  *
  * A thaw places them when all processes of the tree are there, but their other threads are not: what stands for one of those is
  * refused.  What stood for a process that has ended will stand for another one that has ended: it says the same of it, nothing.
@@ -64,4 +64,21 @@ int cop_dump_proc_file(struct cop_dump *d, const struct cop_dump_file *known, st
                 return cop_not_freezable(d, known->proc, err, "holds %.100s of a single thread (fd %d)", path,
                                          known->fd);
         return 0;
+}
+
+/* "net:[4026531840]" */
+bool cop_dump_namespace(struct cop_dump *d, struct img_file *f, const char *link, const struct stat *st)
+{
+        int n = (int)strcspn(link, ":");
+        char path[64];
+        struct stat own;
+
+        snprintf(path, sizeof(path), "ns/%.*s", MIN_OF(n, 32), link);
+        if (strncmp(link + n, ":[", 2) != 0 || fstatat(d->tree.procs[0].dir_fd, path, &own, 0) < 0 ||
+            own.st_dev != st->st_dev || own.st_ino != st->st_ino)
+                return false;
+        snprintf(path, sizeof(path), "/proc/self/ns/%.*s", MIN_OF(n, 32), link);
+        f->kind = IMG_FILE_PROC;
+        f->path = cop_image_puts(d->writer, path);
+        return true;
 }

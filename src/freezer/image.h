@@ -150,7 +150,8 @@ struct img_proc {
         uint32_t shares_files; /* and its descriptors (CLONE_FILES) */
         uint32_t membarrier;   /* what it has registered for: a bit per command */
         uint32_t coredump_filter;
-        uint32_t mdwe, memory_merge; /* PR_GET_MDWE, PR_GET_MEMORY_MERGE */
+        uint32_t mdwe, memory_merge;  /* PR_GET_MDWE, PR_GET_MEMORY_MERGE */
+        uint32_t cwd_file, root_file; /* file indexes when they have been removed, else IMG_NONE */
 };
 
 /* What a thread was doing, told from orig_rax and rax; see interrupted.c. */
@@ -224,23 +225,24 @@ struct img_extent {
 };
 
 enum img_file_kind {
-        IMG_FILE_REGULAR = 1, /* path; arg: size, mode, nlink; extents hold the content when deleted */
-        IMG_FILE_DIRECTORY, /* folders, and symbolic links and sockets opened with O_PATH; arg as above but for the size */
-        IMG_FILE_DEVICE,    /* opened by path; arg[0] rdev */
-        IMG_FILE_PIPE,      /* arg[0] capacity; link: the pipe's id; packets hold its data */
-        IMG_FILE_FIFO,      /* path too */
+        IMG_FILE_REGULAR = 1, /* path; arg: size, mode, nlink, IMG_ARG_…; extents hold the content when deleted */
+        IMG_FILE_DIRECTORY, /* folders, and symbolic links and sockets opened with O_PATH; arg as above but for the size; data: where a
+                               removed link leads */
+        IMG_FILE_DEVICE,   /* opened by path; arg[0] rdev */
+        IMG_FILE_PIPE,     /* arg[0] capacity; link: the pipe's id; packets hold its data */
+        IMG_FILE_FIFO,     /* path too; arg: capacity, mode, nlink, IMG_ARG_… */
         IMG_FILE_EVENTFD,  /* arg: count, semaphore */
         IMG_FILE_EPOLL,    /* watches */
         IMG_FILE_TIMERFD,  /* arg: clock, ticks, settime flags, remaining ns, interval ns, when it fires */
         IMG_FILE_SIGNALFD, /* arg: mask */
         IMG_FILE_INOTIFY,  /* watches; arg[0]: events were not read yet */
-        IMG_FILE_MEMFD,    /* extents; arg: size, seals, mode; link: shared object */
+        IMG_FILE_MEMFD,    /* extents; arg: size, seals, mode, IMG_ARG_…; link: shared object */
         IMG_FILE_PIDFD,    /* arg: pid inside, flags */
         IMG_FILE_UNIX,     /* see img_file.arg in dump_sock.c */
         IMG_FILE_INET,
         IMG_FILE_NETLINK,
-        IMG_FILE_PTMX, /* arg: index, locked, packet mode, slave closed, enum cop_pty_stop; data: termios + winsize; packets: typed, printed */
-        IMG_FILE_PTS,      /* arg: index, master closed, exclusive */
+        IMG_FILE_PTMX, /* arg: index, locked, packet mode, slave closed, enum cop_pty_stop, IMG_PTY_…; data: termios + winsize; packets: typed, printed */
+        IMG_FILE_PTS,  /* arg: index, master closed, exclusive */
         IMG_FILE_EXTERNAL, /* path: the caller's name; arg[0] rdev */
         IMG_FILE_SHMEM,    /* mapping of shared anonymous memory: extents; link: shared object */
         IMG_FILE_PROC, /* a file of procfs or a namespace file: opened by path, late; arg[0]: of a process that has ended */
@@ -248,6 +250,19 @@ enum img_file_kind {
         IMG_FILE_PACKET, /* sockets.h */
         IMG_FILE_KIND_MAX,
 };
+
+/* Of what a thaw makes anew, because it has no name.  Nanoseconds may be UTIME_OMIT. */
+enum img_attribute_arg {
+        IMG_ARG_UID = 3,
+        IMG_ARG_GID,
+        IMG_ARG_ATIME,
+        IMG_ARG_ATIME_NS,
+        IMG_ARG_MTIME,
+        IMG_ARG_MTIME_NS
+};
+
+/* Of the file that is a terminal's name, told of its master; mode 0: it is not known. */
+enum img_pty_arg { IMG_PTY_UID = 5, IMG_PTY_GID, IMG_PTY_MODE };
 
 #define IMG_FILE_ARGS 12
 struct img_file {
@@ -280,7 +295,7 @@ struct img_fd {
 };
 
 struct img_watch {
-        uint32_t file; /* epoll: file index of the target */
+        uint32_t file; /* file index of the target; inotify: only when it has no path */
         int32_t fd;    /* epoll: number it was registered under; inotify: wd */
         uint32_t events;
         uint32_t process; /* epoll: index of a process that has both descriptors */
@@ -301,10 +316,11 @@ struct img_timer {
 };
 
 enum img_lock_kind { IMG_LOCK_FLOCK = 1, IMG_LOCK_POSIX, IMG_LOCK_OFD, IMG_LOCK_LEASE };
+enum img_lease_break { IMG_BREAK_NONE, IMG_BREAK_TO_READ, IMG_BREAK_AWAY };
 struct img_lock {
         uint32_t kind, write;
         int32_t fd;
-        uint32_t reserved;
+        uint32_t breaking;   /* leases: what another asks for, enum img_lease_break */
         uint64_t start, end; /* end UINT64_MAX: to the end of file */
 };
 

@@ -103,7 +103,8 @@ static bool check_proc(const struct cop_image *im, uint32_t i)
                range_ok(im, IMG_TIMERS, p->first_timer, p->timers) &&
                range_ok(im, IMG_LOCKS, p->first_lock, p->locks) &&
                range_ok(im, IMG_GUARDS, p->first_guard, p->guards) && index_ok(im, IMG_FILES, p->exe) &&
-               index_ok(im, IMG_FILES, p->tty) && string_ok(im, &p->cwd) && string_ok(im, &p->root) &&
+               index_ok(im, IMG_FILES, p->tty) && index_ok(im, IMG_FILES, p->cwd_file) &&
+               index_ok(im, IMG_FILES, p->root_file) && string_ok(im, &p->cwd) && string_ok(im, &p->root) &&
                string_ok(im, &p->comm) && ref_ok(im, &p->sigactions) && ref_ok(im, &p->auxv) &&
                ((!p->shares_fs && !p->shares_files) || i > 0) &&
                (p->state == IMG_ZOMBIE || p->sigactions.length == 64UL * 32);
@@ -139,7 +140,8 @@ static bool check_file(const struct cop_image *im, uint32_t i)
         const struct img_file *f = IMG_RECORD(im, IMG_FILES, img_file, i);
 
         return f->kind > 0 && f->kind < IMG_FILE_KIND_MAX && string_ok(im, &f->path) && ref_ok(im, &f->data) &&
-               ref_ok(im, &f->peer) && string_ok(im, &f->place) && ref_ok(im, &f->filter) && ref_ok(im, &f->groups) &&
+               (f->kind != IMG_FILE_DIRECTORY || string_ok(im, &f->data)) && ref_ok(im, &f->peer) &&
+               string_ok(im, &f->place) && ref_ok(im, &f->filter) && ref_ok(im, &f->groups) &&
                range_ok(im, IMG_EXTENTS, f->first_extent, f->extents) &&
                range_ok(im, IMG_WATCHES, f->first_watch, f->watches) &&
                range_ok(im, IMG_PACKETS, f->first_packet, f->packets);

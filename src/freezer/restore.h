@@ -81,6 +81,20 @@ int cop_restore_terminal(struct cop_restore *r, const struct img_proc *p, struct
 int cop_restore_objects(struct cop_restore *r, struct cop_error *err);
 int cop_restore_descriptors(struct cop_restore *r, struct cop_error *err);
 void cop_restore_foreground(struct cop_restore *r, const struct img_proc *p);
+/* Flags of a description: those that F_SETFL may be given, but for O_ASYNC, which comes last, as it goes by the number of a descriptor;
+ * what open(2) may be given of F_GETFL's answer. */
+#define COP_FLAGS_SET (O_APPEND | O_NONBLOCK | O_DIRECT | O_NOATIME)
+#define COP_FLAGS_OPEN (O_ACCMODE | COP_FLAGS_SET | O_PATH | O_DIRECTORY | O_SYNC | O_DSYNC | O_NOFOLLOW)
+/* Another description of the same file (not of a folder); of an earlier file with the same link the descriptor, or -1; the contents
+ * of a file; its owner, mode and times, in that order.  -errno. */
+int cop_restore_reopen(int fd, int flags);
+int cop_restore_sibling(const struct cop_restore *r, uint32_t index);
+int cop_restore_file_pages(struct cop_restore *r, const struct img_file *f, int fd);
+int cop_restore_attributes(int fd, const struct img_file *f, mode_t mode);
+/* restore_removed.c: a file, FIFO, folder or symbolic link made again without a name, with all that belongs to it, open for anything;
+ * a description of one that is no FIFO.  A descriptor. */
+int cop_restore_without_name(struct cop_restore *r, const struct img_file *f);
+int cop_restore_removed(struct cop_restore *r, uint32_t index, struct cop_error *err);
 /* Moves a descriptor to a number >= base_fd (closing the old one); -errno. */
 int cop_restore_move_high(const struct cop_restore *r, int fd);
 /* restore_inotify.c: the watches of a descriptor that is open. */

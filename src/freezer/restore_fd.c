@@ -32,10 +32,6 @@
 #include "freezer/sockets.h"
 #include "freezer/tracee.h"
 
-/* O_ASYNC comes last: it goes by the number of a descriptor (set_owner). */
-#define FLAGS_SET (O_APPEND | O_NONBLOCK | O_DIRECT | O_NOATIME)
-/* What open(2) may be given of F_GETFL's answer. */
-#define FLAGS_OPEN (O_ACCMODE | FLAGS_SET | O_PATH | O_DIRECTORY | O_SYNC | O_DSYNC | O_NOFOLLOW)
 #ifndef TFD_IOC_SET_TICKS
 #define TFD_IOC_SET_TICKS _IOW('T', 0, uint64_t)
 #endif
@@ -62,17 +58,16 @@ static bool late(const struct img_file *f)
                (f->kind == IMG_FILE_DEVICE && major((dev_t)f->arg[0]) == 5 && minor((dev_t)f->arg[0]) == 0);
 }
 
-static int reopen(int fd, int flags)
+int cop_restore_reopen(int fd, int flags)
 {
         char path[32];
 
         snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-        int again = open(path, (flags & FLAGS_OPEN & ~(O_NOFOLLOW | O_DIRECTORY)) | O_CLOEXEC | O_NOCTTY);
+        int again = open(path, (flags & COP_FLAGS_OPEN & ~(O_NOFOLLOW | O_DIRECTORY)) | O_CLOEXEC | O_NOCTTY);
         return again < 0 ? -errno : again;
 }
 
-/* An earlier description of the same object, or -1. */
-static int sibling(const struct cop_restore *r, uint32_t index)
+int cop_restore_sibling(const struct cop_restore *r, uint32_t index)
 {
         const struct img_file *f = RESTORE_FILE(r, index);
 
@@ -82,7 +77,7 @@ static int sibling(const struct cop_restore *r, uint32_t index)
         return -1;
 }
 
-static int write_pages(struct cop_restore *r, const struct img_file *f, int fd)
+int cop_restore_file_pages(struct cop_restore *r, const struct img_file *f, int fd)
 {
         for (uint32_t i = 0; i < f->extents; i++) {
                 const struct img_extent *e = IMG_RECORD(r->image, IMG_EXTENTS, img_extent, f->first_extent + i);
@@ -105,69 +100,32 @@ static int write_pages(struct cop_restore *r, const struct img_file *f, int fd)
 static int open_memfd(struct cop_restore *r, uint32_t index)
 {
         const struct img_file *f = RESTORE_FILE(r, index);
-        int other = sibling(r, index);
+        int other = cop_restore_sibling(r, index);
         bool shmem = f->kind == IMG_FILE_SHMEM;
 
         if (other >= 0)
-                return reopen(other, (int)f->flags);
+                return cop_restore_reopen(other, (int)f->flags);
         _cleanup_close_ int fd =
                 (int)syscall(SYS_memfd_create, cop_restore_string(r, &f->path), MFD_CLOEXEC | MFD_ALLOW_SEALING);
         if (fd < 0 || ftruncate(fd, (off_t)f->arg[0]) < 0)
                 return -errno;
-        int ret = write_pages(r, f, fd);
+        int ret = cop_restore_file_pages(r, f, fd);
         if (ret < 0)
                 return ret;
-        if (!shmem && (fchmod(fd, (mode_t)f->arg[2] & 07777) < 0 ||
-                       (f->arg[1] && !cop_restore_seals_late(f) && fcntl(fd, F_ADD_SEALS, (int)f->arg[1]) < 0)))
+        ret = shmem ? 0 : cop_restore_attributes(fd, f, (mode_t)f->arg[2]);
+        if (ret < 0)
+                return ret;
+        if (!shmem && f->arg[1] && !cop_restore_seals_late(f) && fcntl(fd, F_ADD_SEALS, (int)f->arg[1]) < 0)
                 return -errno;
         if ((f->flags & O_ACCMODE) != O_RDWR)
-                return reopen(fd, (int)f->flags);
+                return cop_restore_reopen(fd, (int)f->flags);
         lseek(fd, 0, SEEK_SET);
         return TAKE_FD(fd);
 }
 
-/* A file that never had a name (O_TMPFILE) may still get one, unlike one that has lost its name.  The kernel calls it #NUMBER. */
-static int open_nameless(const char *path)
+static bool is_removed(const struct img_file *f)
 {
-        const char *name = strrchr(path, '/');
-        char folder[4200];
-
-        if (!name || name[1] != '#' || name[2] == '\0' || name[2 + strspn(name + 2, "0123456789")])
-                return -1;
-        snprintf(folder, sizeof(folder), "%.*s/", (int)MIN_OF(name - path, 4096L), path);
-        return open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-}
-
-static int open_deleted(struct cop_restore *r, uint32_t index, struct cop_error *err)
-{
-        const struct img_file *f = RESTORE_FILE(r, index);
-        const char *path = cop_restore_string(r, &f->path);
-        char name[4200], random[17];
-        int other = sibling(r, index);
-
-        if (other >= 0)
-                return reopen(other, (int)f->flags);
-        snprintf(name, sizeof(name), "%.4096s.%s", path, cop_id_hex(random, 8));
-        _cleanup_close_ int fd = open_nameless(path);
-        bool named = fd < 0;
-        if (named)
-                fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-        if (fd < 0) { /* its folder may be gone, too */
-                snprintf(name, sizeof(name), "/tmp/.%s", random);
-                fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-        }
-        if (fd < 0)
-                return cop_error_errno(err, errno, "making the deleted file %s again", path);
-        if (named)
-                unlink(name);
-        int ret = ftruncate(fd, (off_t)f->arg[0]) < 0 ? -errno : write_pages(r, f, fd);
-        if (ret == 0 && fchown(fd, (uid_t)f->arg[3], (gid_t)f->arg[4]) < 0)
-                ret = -errno;
-        if (ret == 0 && fchmod(fd, (mode_t)f->arg[1] & 07777) < 0)
-                ret = -errno;
-        if (ret == 0)
-                ret = reopen(fd, (int)f->flags);
-        return ret < 0 ? cop_error_errno(err, -ret, "filling the deleted file %s", path) : ret;
+        return (f->kind == IMG_FILE_REGULAR || f->kind == IMG_FILE_DIRECTORY) && f->arg[2] == 0;
 }
 
 static int open_path(struct cop_restore *r, uint32_t index, struct cop_error *err)
@@ -176,12 +134,13 @@ static int open_path(struct cop_restore *r, uint32_t index, struct cop_error *er
         const char *path = cop_restore_string(r, &f->path);
         char entries[1024] __attribute__((aligned(8)));
 
-        bool deleted = f->kind == IMG_FILE_REGULAR && f->arg[2] == 0;
         /* A file that was opened with O_TMPFILE has O_DIRECTORY in its flags for ever. */
-        int flags = (int)f->flags & FLAGS_OPEN & (f->kind == IMG_FILE_REGULAR ? ~O_DIRECTORY : ~0);
-        int fd = deleted ? open_deleted(r, index, err) : open(path, flags | O_CLOEXEC | O_NOCTTY);
+        int flags = (int)f->flags & COP_FLAGS_OPEN & (f->kind == IMG_FILE_REGULAR ? ~O_DIRECTORY : ~0);
+        int fd = is_removed(f) ? cop_restore_removed(r, index, err) : open(path, flags | O_CLOEXEC | O_NOCTTY);
         if (fd < 0)
-                return deleted ? fd : cop_error_errno(err, errno, "opening %s", path);
+                return is_removed(f) ? fd : cop_error_errno(err, errno, "opening %s", path);
+        if (is_removed(f) && f->kind == IMG_FILE_DIRECTORY)
+                return fd;
         /* ext4 takes the first position at which a folder is read for the one that lseek(0) goes back to. */
         if (f->position > 0 && !(f->flags & O_PATH))
                 (void)syscall(SYS_getdents64, fd, entries, sizeof(entries));
@@ -192,40 +151,6 @@ static int open_path(struct cop_restore *r, uint32_t index, struct cop_error *er
                 return cop_error_errno(err, saved, "seeking in %s", path);
         }
         return fd;
-}
-
-/* Made again for a moment.  Nothing can be made in a folder without a name, so it stays empty. */
-static int open_removed_folder(struct cop_restore *r, uint32_t index, struct cop_error *err)
-{
-        const struct img_file *f = RESTORE_FILE(r, index);
-        const char *path = cop_restore_string(r, &f->path);
-        char name[4200], random[17];
-        int other = sibling(r, index), flags = (int)f->flags & FLAGS_OPEN;
-
-        if (other >= 0) {
-                snprintf(name, sizeof(name), "/proc/self/fd/%d/.", other);
-                int again = open(name, flags | O_CLOEXEC);
-                return again < 0 ? cop_error_errno(err, errno, "opening the removed folder %s", path) : again;
-        }
-        snprintf(name, sizeof(name), "%.4096s.%s", path, cop_id_hex(random, 8));
-        bool made = mkdir(name, 0700) == 0;
-        if (!made) { /* its own folder may be gone, too */
-                snprintf(name, sizeof(name), "/tmp/.%s", random);
-                made = mkdir(name, 0700) == 0;
-        }
-        int fd = made ? open(name, flags | O_CLOEXEC) : -1;
-        if (fd >= 0 &&
-            (chown(name, (uid_t)f->arg[3], (gid_t)f->arg[4]) < 0 || chmod(name, (mode_t)f->arg[1] & 07777) < 0))
-                fd = cop_close(fd);
-        int saved = errno;
-        if (made)
-                rmdir(name);
-        return fd < 0 ? cop_error_errno(err, saved, "making the removed folder %s again", path) : fd;
-}
-
-static bool is_removed_folder(const struct img_file *f)
-{
-        return f->kind == IMG_FILE_DIRECTORY && f->arg[2] == 0;
 }
 
 /* ---- pipes ---- */
@@ -242,24 +167,11 @@ static int fill_pipe(struct cop_restore *r, const struct img_file *f, int fd)
         return 0;
 }
 
-/* One that has been removed is made again for a moment. */
-static int open_fifo(const char *path)
+static int open_fifo(const struct cop_restore *r, const struct img_file *f)
 {
-        size_t n = strlen(path);
-        char name[4352], random[17];
-        int fd = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+        int fd = open(cop_restore_string(r, &f->path), O_RDWR | O_NONBLOCK | O_CLOEXEC);
 
-        if (fd >= 0 || n < 10 || n > 4200 || strcmp(path + n - 10, " (deleted)") != 0)
-                return fd;
-        snprintf(name, sizeof(name), "%.*s.%s", (int)(n - 10), path, cop_id_hex(random, 8));
-        if (mkfifo(name, 0600) < 0) {
-                snprintf(name, sizeof(name), "/tmp/.%s", random);
-                if (mkfifo(name, 0600) < 0)
-                        return -1;
-        }
-        fd = open(name, O_RDWR | O_NONBLOCK | O_CLOEXEC);
-        unlink(name);
-        return fd;
+        return fd < 0 ? -errno : fd;
 }
 
 /* The first description of a pipe's end that is not there yet, or -1. */
@@ -277,19 +189,19 @@ static int find_end(const struct cop_restore *r, uint32_t link, int access)
 static int open_pipe(struct cop_restore *r, uint32_t index)
 {
         const struct img_file *f = RESTORE_FILE(r, index);
-        int other = sibling(r, index), pair[2], ret;
+        int other = cop_restore_sibling(r, index), pair[2], ret;
 
         if (other >= 0)
-                return reopen(other, (int)f->flags);
+                return cop_restore_reopen(other, (int)f->flags);
         if (f->kind == IMG_FILE_FIFO) {
-                _cleanup_close_ int both = open_fifo(cop_restore_string(r, &f->path));
+                _cleanup_close_ int both = f->arg[2] == 0 ? cop_restore_without_name(r, f) : open_fifo(r, f);
                 if (both < 0)
-                        return -errno;
+                        return both;
                 ret = fill_pipe(r, f, both);
                 if (ret == 0)
-                        ret = reopen(both, (int)f->flags | O_NONBLOCK);
+                        ret = cop_restore_reopen(both, (int)f->flags | O_NONBLOCK);
                 if (ret >= 0)
-                        (void)fcntl(ret, F_SETFL, (int)f->flags & FLAGS_SET);
+                        (void)fcntl(ret, F_SETFL, (int)f->flags & COP_FLAGS_SET);
                 return ret;
         }
         /* Packet mode can only be had at birth: no F_SETFL, no reopening. */
@@ -302,9 +214,9 @@ static int open_pipe(struct cop_restore *r, uint32_t index)
         if (ret < 0)
                 return ret;
         if ((f->flags & O_ACCMODE) == O_RDWR)
-                return reopen(out, (int)f->flags);
+                return cop_restore_reopen(out, (int)f->flags);
         if (writer >= 0 && (uint32_t)writer != index) { /* the other description, while its end is at hand */
-                if (!packets && fcntl(in, F_SETFL, (int)RESTORE_FILE(r, writer)->flags & FLAGS_SET) < 0)
+                if (!packets && fcntl(in, F_SETFL, (int)RESTORE_FILE(r, writer)->flags & COP_FLAGS_SET) < 0)
                         return -errno;
                 if (packets && !(RESTORE_FILE(r, writer)->flags & O_NONBLOCK) && ioctl(in, FIONBIO, &(int){0}) < 0)
                         return -errno;
@@ -318,7 +230,7 @@ static int open_pipe(struct cop_restore *r, uint32_t index)
         int fd = writes ? TAKE_FD(in) : TAKE_FD(out);
         if (writes && packets)
                 return f->flags & O_NONBLOCK || ioctl(fd, FIONBIO, &(int){0}) == 0 ? fd : -errno;
-        if (fcntl(fd, F_SETFL, (int)f->flags & FLAGS_SET) < 0)
+        if (fcntl(fd, F_SETFL, (int)f->flags & COP_FLAGS_SET) < 0)
                 return -errno;
         return fd;
 }
@@ -369,6 +281,26 @@ static int set_tty(struct cop_restore *r, const struct img_file *f, int fd)
         return 0;
 }
 
+/* Only what was changed: the kernel may have given it a group of which the tree's user namespace knows nothing. */
+static int set_pty_node(const struct img_file *f, int master)
+{
+        uid_t uid = (uid_t)f->arg[IMG_PTY_UID];
+        gid_t gid = (gid_t)f->arg[IMG_PTY_GID];
+        char path[32];
+        struct stat st;
+        _cleanup_close_ int fd = f->arg[IMG_PTY_MODE] ? ioctl(master, TIOCGPTPEER, O_PATH | O_CLOEXEC) : -EBADF;
+
+        if (fd < 0 || fstat(fd, &st) < 0)
+                return 0;
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        uid = uid == st.st_uid ? (uid_t)-1 : uid;
+        gid = gid == st.st_gid ? (gid_t)-1 : gid;
+        if ((uid != (uid_t)-1 || gid != (gid_t)-1) && fchownat(fd, "", uid, gid, AT_EMPTY_PATH) < 0)
+                return -errno;
+        return st.st_mode == f->arg[IMG_PTY_MODE] || chmod(path, (mode_t)f->arg[IMG_PTY_MODE] & 07777) == 0 ? 0
+                                                                                                            : -errno;
+}
+
 /* Masters get the lowest free number: take numbers until the right one comes, then give the others back. */
 static int open_master(struct cop_restore *r, const struct img_file *f)
 {
@@ -395,10 +327,12 @@ static int open_master(struct cop_restore *r, const struct img_file *f)
         int locked = (int)f->arg[1], packet = (int)f->arg[2];
         if (ioctl(found, TIOCSPTLCK, &locked) < 0 || (packet && ioctl(found, TIOCPKT, &packet) < 0))
                 return -errno;
-        (void)fcntl(found, F_SETFL, (int)f->flags & FLAGS_SET);
+        (void)fcntl(found, F_SETFL, (int)f->flags & COP_FLAGS_SET);
         if (f->arg[3]) /* its slave was opened and closed again */
                 cop_close(ioctl(found, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC));
         int ret = set_tty(r, f, found);
+        if (ret == 0)
+                ret = set_pty_node(f, found);
         return ret < 0 ? ret : found;
 }
 
@@ -446,7 +380,7 @@ static int restore_object(struct cop_restore *r, uint32_t index, struct cop_erro
         case IMG_FILE_REGULAR:
         case IMG_FILE_DIRECTORY:
         case IMG_FILE_DEVICE:
-                return is_removed_folder(f) ? open_removed_folder(r, index, err) : open_path(r, index, err);
+                return open_path(r, index, err);
         case IMG_FILE_PIPE:
         case IMG_FILE_FIFO:
                 return open_pipe(r, index);
@@ -484,6 +418,15 @@ static int restore_object(struct cop_restore *r, uint32_t index, struct cop_erro
         }
 }
 
+/* What fcntl can say of a description and its making has not.  A pipe has O_DIRECT from birth. */
+static int match_flags(const struct img_file *f, int fd)
+{
+        int mask = COP_FLAGS_SET & (f->kind == IMG_FILE_PIPE || f->kind == IMG_FILE_FIFO ? ~O_DIRECT : ~0);
+        int now = fcntl(fd, F_GETFL), want = (now & ~mask) | ((int)f->flags & mask);
+
+        return now == want || f->flags & O_PATH || fcntl(fd, F_SETFL, want) == 0 ? 0 : -errno;
+}
+
 static int restore_one(struct cop_restore *r, uint32_t i, struct cop_error *err)
 {
         struct cop_error e = COP_ERROR_NULL;
@@ -491,14 +434,16 @@ static int restore_one(struct cop_restore *r, uint32_t i, struct cop_error *err)
 
         if (fd >= 0 && fd < r->base_fd)
                 fd = cop_restore_move_high(r, fd);
-        if (fd < 0) {
+        int ret = fd < 0 ? fd : match_flags(RESTORE_FILE(r, i), fd);
+        if (ret < 0) {
+                cop_close(fd);
                 if (e.errnum == 0)
-                        cop_error_errno(&e, -fd, "rebuilding a descriptor of kind %u", RESTORE_FILE(r, i)->kind);
+                        cop_error_errno(&e, -ret, "rebuilding a descriptor of kind %u", RESTORE_FILE(r, i)->kind);
                 if (e.code == COP_ERR_io_error)
                         e.code = COP_ERR_start_failed;
                 if (err)
                         *err = e;
-                return fd;
+                return ret;
         }
         r->objects[i] = fd;
         return 0;
@@ -586,7 +531,7 @@ static int open_of_ended(struct cop_restore *r, const struct img_file *f)
                 fd = open_pidfd(f, pid);
         else {
                 path_of(pid, cop_restore_string(r, &f->path), path, sizeof(path));
-                fd = open(path, ((int)f->flags & FLAGS_OPEN) | O_CLOEXEC | O_NOCTTY);
+                fd = open(path, ((int)f->flags & COP_FLAGS_OPEN) | O_CLOEXEC | O_NOCTTY);
         }
         int saved = errno;
         kill(pid, SIGKILL);
@@ -605,7 +550,7 @@ static int open_late(struct cop_restore *r, uint32_t index, struct cop_error *er
         else if (f->kind == IMG_FILE_PIDFD)
                 fd = open_pidfd(f, (pid_t)f->arg[0]);
         else
-                fd = open(cop_restore_string(r, &f->path), ((int)f->flags & FLAGS_OPEN) | O_CLOEXEC | O_NOCTTY);
+                fd = open(cop_restore_string(r, &f->path), ((int)f->flags & COP_FLAGS_OPEN) | O_CLOEXEC | O_NOCTTY);
         if (fd < 0)
                 return cop_error_errno(err, errno, "opening %s",
                                        f->kind == IMG_FILE_PIDFD ? "a pidfd" : cop_restore_string(r, &f->path));
@@ -615,8 +560,8 @@ static int open_late(struct cop_restore *r, uint32_t index, struct cop_error *er
         return fd;
 }
 
-/* Whether a descriptor of this process stands for that file.  They are in ascending order. */
-static bool names_file(const struct cop_restore *r, int number, uint32_t file)
+/* The index of a descriptor of this process, or IMG_NONE.  They are in ascending order. */
+static uint32_t find_fd(const struct cop_restore *r, int number)
 {
         const struct img_proc *p = RESTORE_PROC(r, r->self);
         uint32_t low = p->first_fd, high = p->first_fd + p->fds;
@@ -625,13 +570,20 @@ static bool names_file(const struct cop_restore *r, int number, uint32_t file)
                 uint32_t middle = low + (high - low) / 2;
                 const struct img_fd *fd = IMG_RECORD(r->image, IMG_FDS, img_fd, middle);
                 if (fd->fd == number)
-                        return fd->file == file;
+                        return middle;
                 if (fd->fd < number)
                         low = middle + 1;
                 else
                         high = middle;
         }
-        return false;
+        return IMG_NONE;
+}
+
+static bool names_file(const struct cop_restore *r, int number, uint32_t file)
+{
+        uint32_t index = find_fd(r, number);
+
+        return index != IMG_NONE && IMG_RECORD(r->image, IMG_FDS, img_fd, index)->file == file;
 }
 
 /* Only a duplicate is left of what was registered, and its number is free or another's by now: it is lent to the duplicate. */
@@ -669,7 +621,29 @@ static int register_watches(struct cop_restore *r, uint32_t index, struct cop_er
         return 0;
 }
 
-/* Only the owner of a file gets a lease. */
+/* The first descriptor of a description, of all processes: the kernel keeps one number, to tell it in the signal. */
+static bool is_first_descriptor(const struct cop_restore *r, uint32_t index)
+{
+        uint32_t file = IMG_RECORD(r->image, IMG_FDS, img_fd, index)->file;
+
+        for (uint32_t i = 0; i < index; i++)
+                if (IMG_RECORD(r->image, IMG_FDS, img_fd, i)->file == file)
+                        return false;
+        return true;
+}
+
+/* Asked back once more, by one who does not wait for it. */
+static int break_lease(const struct img_lock *l)
+{
+        int access = l->breaking == IMG_BREAK_TO_READ ? O_RDONLY : O_WRONLY;
+        char path[32];
+
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", l->fd);
+        _cleanup_close_ int fd = open(path, access | O_NONBLOCK | O_CLOEXEC);
+        return fd >= 0 || errno == EWOULDBLOCK ? 0 : -1;
+}
+
+/* Only the owner of a file gets a lease.  Nobody is told before set_owners says who: it has been told before the freeze. */
 static int take_lease(const struct img_lock *l)
 {
         struct stat st;
@@ -681,7 +655,9 @@ static int take_lease(const struct img_lock *l)
         syscall(SYS_setfsuid, geteuid());
         prctl(PR_SET_DUMPABLE, 1); /* a change of user has cleared it */
         errno = saved;
-        return ret;
+        if (ret == 0)
+                ret = fcntl(l->fd, F_SETOWN, 0);
+        return ret == 0 && l->breaking ? break_lease(l) : ret;
 }
 
 /* POSIX locks are taken at the end of the table (restore_mem.c): the close of any descriptor of the file drops them. */
@@ -725,17 +701,6 @@ void cop_restore_foreground(struct cop_restore *r, const struct img_proc *p)
 
         if (fd >= 0 && group > 0)
                 (void)ioctl(fd, TIOCSPGRP, &group); /* fails for a group that is gone */
-}
-
-/* The first descriptor of a description, of all processes: the kernel keeps one number, to tell it in the signal. */
-static bool is_first_descriptor(const struct cop_restore *r, uint32_t index)
-{
-        uint32_t file = IMG_RECORD(r->image, IMG_FDS, img_fd, index)->file;
-
-        for (uint32_t i = 0; i < index; i++)
-                if (IMG_RECORD(r->image, IMG_FDS, img_fd, i)->file == file)
-                        return false;
-        return true;
 }
 
 /* Who is to be told by a signal, in the name of whoever asked for it. */
@@ -795,6 +760,10 @@ int cop_restore_descriptors(struct cop_restore *r, struct cop_error *err)
                         ret = register_watches(r, i, err);
         for (uint32_t i = 0; ret >= 0 && i < p->locks; i++) {
                 const struct img_lock *l = IMG_RECORD(r->image, IMG_LOCKS, img_lock, p->first_lock + i);
+                uint32_t at = l->kind == IMG_LOCK_LEASE ? find_fd(r, l->fd) : 0;
+                /* A lease is the description's, and is told of by each of its descriptors. */
+                if (l->kind == IMG_LOCK_LEASE && (at == IMG_NONE || !is_first_descriptor(r, at)))
+                        continue;
                 if (l->kind != IMG_LOCK_POSIX && take_lock(l) < 0) /* another thaw of the same image may hold it */
                         ret = cop_error_errno(err, errno, "locking descriptor %d of process %d", l->fd, p->pid);
         }

@@ -24,8 +24,15 @@ static int add_watches(struct cop_restore *r, const struct img_file *f, int fd, 
                 const struct img_watch *w =
                         IMG_RECORD(r->image, IMG_WATCHES, img_watch, f->first_watch + f->watches - 1 - i);
                 const char *path = cop_restore_string(r, &w->path);
+                char open_file[32];
+                uint32_t mask = w->events | IN_DONT_FOLLOW; /* of a link it is the link's own path */
+                if (w->file != IMG_NONE) {
+                        snprintf(open_file, sizeof(open_file), "/proc/self/fd/%d", r->objects[w->file]);
+                        path = open_file;
+                        mask = w->events;
+                }
                 for (;;) {
-                        int wd = inotify_add_watch(fd, path, w->events);
+                        int wd = inotify_add_watch(fd, path, mask);
                         if (wd < 0)
                                 return cop_error_errno(err, errno, "watching %s", path);
                         if (wd == w->fd)

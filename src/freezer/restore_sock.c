@@ -305,7 +305,7 @@ static void finish_socket(struct cop_restore *r, uint32_t index)
             fcntl(fd, F_SETFL, O_NONBLOCK) == 0)
                 (void)connect(fd, cop_socket_address(r, &f->peer),
                               f->peer.length); /* how it ends is the tree's affair */
-        (void)fcntl(fd, F_SETFL, (int)f->flags & O_NONBLOCK);
+        (void)fcntl(fd, F_SETFL, (int)f->flags & COP_FLAGS_SET);
         if (cop_socket_state(f) == IMG_SOCK_LEFT)
                 r->objects[index] = cop_close(fd);
 }

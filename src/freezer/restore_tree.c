@@ -328,26 +328,14 @@ static int join_groups(struct cop_restore *r, const struct img_proc *p, struct c
         return p->pid == p->pgid ? 0 : join_group(r, p, err);
 }
 
-/* A folder that was removed is made again for a moment. */
-static int enter_folder(const char *path)
+static int enter_root(const struct cop_restore *r, const struct img_proc *p)
 {
-        size_t n = strlen(path);
-        char gone[4352];
+        char path[32];
 
-        if (chdir(path) == 0)
-                return 0;
-        if (n < 10 || n > 4300 || strcmp(path + n - 10, " (deleted)") != 0)
-                return -1;
-        snprintf(gone, sizeof(gone), "%.*s", (int)(n - 10), path);
-        bool made = mkdir(gone, 0755) == 0;
-        if (!made) { /* another is there by now, or its own folder is gone, too */
-                snprintf(gone, sizeof(gone), "/tmp/.coppice-cwd-%d", getpid());
-                made = mkdir(gone, 0755) == 0;
-        }
-        int r = made ? chdir(gone) : -1;
-        if (made)
-                rmdir(gone);
-        return r;
+        if (p->root_file == IMG_NONE)
+                return chroot(cop_restore_string(r, &p->root));
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", r->objects[p->root_file]);
+        return chroot(path);
 }
 
 /* Last, since other processes may share it. */
@@ -356,10 +344,10 @@ static int restore_folder(struct cop_restore *r, const struct img_proc *p, struc
         if (p->shares_fs)
                 return 0;
         umask((mode_t)p->umask);
-        if (enter_folder(cop_restore_string(r, &p->cwd)) < 0)
+        if ((p->cwd_file == IMG_NONE ? chdir(cop_restore_string(r, &p->cwd)) : fchdir(r->objects[p->cwd_file])) < 0)
                 return cop_error_errno(err, errno, "entering the folder %s of process %d",
                                        cop_restore_string(r, &p->cwd), p->pid);
-        if (strcmp(cop_restore_string(r, &p->root), "/") != 0 && chroot(cop_restore_string(r, &p->root)) < 0)
+        if (strcmp(cop_restore_string(r, &p->root), "/") != 0 && enter_root(r, p) < 0)
                 return cop_error_errno(err, errno, "entering the root %s of process %d",
                                        cop_restore_string(r, &p->root), p->pid);
         return 0;

@@ -732,8 +732,17 @@ static void unmap_remote(struct cop_proc *p)
         p->remote = 0;
 }
 
+/* What is killed while it stands still cannot be let go of: it has ended, and its parent is told of it only when its tracer knows.  Of
+ * the first process the caller is the parent, and wants to know itself. */
+static void let_go(const struct cop_tree *tree, struct cop_task *t, int signal)
+{
+        bool killed = ptrace(PTRACE_DETACH, t->tid, 0, signal) < 0 && errno == ESRCH;
+
+        t->seized = killed && t->tid != tree->procs[0].pid;
+}
+
 /* A thread that waits for its vfork child cannot stop before the child goes on, so those that did not stop are waited for
- * last, when all others run again. */
+ * last, when all others run again; and those that have been killed, a leader when its threads are known to have ended. */
 static void let_go_late(struct cop_tree *tree)
 {
         usec_t deadline = cop_usec_add(cop_now(CLOCK_MONOTONIC), STOP_TIMEOUT);
@@ -747,13 +756,11 @@ static void let_go_late(struct cop_tree *tree)
                                 if (!t->seized)
                                         continue;
                                 pid_t r = waitpid(t->tid, &status, __WALL | WNOHANG);
-                                if (r == 0) {
-                                        waiting = true;
-                                        continue;
-                                }
-                                int sig = r > 0 && WIFSTOPPED(status) && status >> 16 == 0 ? WSTOPSIG(status) : 0;
-                                ptrace(PTRACE_DETACH, t->tid, 0, sig);
-                                t->seized = false;
+                                if (r > 0 && WIFSTOPPED(status))
+                                        let_go(tree, t, status >> 16 == 0 ? WSTOPSIG(status) : 0);
+                                else if (r != 0)
+                                        t->seized = false;
+                                waiting = waiting || t->seized;
                         }
                 if (waiting)
                         usleep(1000);
@@ -787,8 +794,7 @@ void cop_tree_resume(struct cop_tree *tree)
                         } else
                                 undo_interrupt(t);
                         cop_give_stop_back(t);
-                        ptrace(PTRACE_DETACH, t->tid, 0, 0);
-                        t->seized = false;
+                        let_go(tree, t, 0);
                 }
         let_go_late(tree);
 }

@@ -231,6 +231,31 @@ os.close(fd)
         wait_for(lambda: alive() not in ("", seen))
 
 
+def test_files_of_the_image_that_are_removed_while_they_are_open(make):
+    """As an update of packages does it.  They lie on a lower layer, where they keep their names: the overlay tells of those."""
+    sandbox = make({"checkpoints": "off"})
+    sandbox.ok("""
+import os, subprocess
+lib = os.path.dirname(os.__file__)
+names = [lib + '/wsgiref/' + n for n in ('handlers.py', 'headers.py', 'simple_server.py')]
+kept, changed, replaced = (open(n, 'rb') for n in names)
+was = [open(n, 'rb').read() for n in names]
+os.chdir(lib + '/xmlrpc')
+folder = os.open('.', os.O_RDONLY)
+program = subprocess.Popen(['sleep', '1000'])
+subprocess.run(['sudo', 'sh', '-ec', 'echo "# changed" >> $1; cp $2 /tmp/new; mv /tmp/new $2; rm -r $0 $1 $3 $4', *names, os.getcwd(),
+                '/usr/bin/sleep'], check=True)
+""")
+    for _ in range(2):
+        sandbox.suspend()
+        assert sandbox.resume()["memoryRestored"] is True
+        assert sandbox.text("[f.seek(0) or f.read() for f in (kept, changed, replaced)] == "
+                            "[was[0], was[1] + b'# changed\\n', was[2]]") == "True"
+        assert sandbox.text("os.stat('.').st_ino == os.fstat(folder).st_ino") == "True"
+        assert sandbox.text("[os.path.exists(n) for n in (*names, lib + '/xmlrpc')]") == "[False, False, True, False]"
+        assert sandbox.text("program.poll(), os.readlink(f'/proc/{program.pid}/exe')") == "(None, '/usr/bin/sleep (deleted)')"
+
+
 def test_21_after_plots_and_tables(shared):
     shared.ok("import matplotlib.pyplot as plt, pandas as pd; plt.plot([1, 2]); plt.show(); pd.DataFrame({'a': [1]})", timeout=60)
     shared.suspend()
