@@ -19,6 +19,7 @@
 
 #include "base/cleanup.h"
 #include "base/fs.h"
+#include "freezer/births.h"
 #include "freezer/dump.h"
 #include "freezer/watch.h"
 
@@ -294,7 +295,7 @@ static uint32_t first_with(struct cop_dump *d, struct sharing *s, int kind, uint
         return list[low] = index;
 }
 
-/* A thaw can clone a child with what its parent has, but not where somebody else clones it (restore_tree.c, "Sessions"). */
+/* A thaw can clone a child with what its parent has, but not where somebody else clones it (births.c). */
 static int check_shared(struct cop_dump *d, uint32_t index, struct sharing *s, int kind, const struct img_proc *ip,
                         struct cop_error *err)
 {
@@ -304,9 +305,7 @@ static int check_shared(struct cop_dump *d, uint32_t index, struct sharing *s, i
         s->first[kind][index] = first;
         if (first == index)
                 return 0;
-        const struct img_proc *parent = cop_image_record(d->writer, IMG_PROCS, ip->parent);
-        if (kind == SHARE_VM || s->first[kind][ip->parent] != first || !parent ||
-            (ip->sid != ip->pid && ip->sid != parent->sid))
+        if (kind == SHARE_VM || s->first[kind][ip->parent] != first)
                 return cop_not_freezable(d, index, err, "shares %s with process %d%s", names[kind],
                                          d->tree.procs[first].nspid,
                                          kind == SHARE_VM ? "" : ", which is not its parent");
@@ -713,6 +712,20 @@ static int dump_each(struct cop_dump *d, struct sharing *sharing, struct cop_err
         return 0;
 }
 
+/* Can a thaw make the tree? */
+static int check_births(struct cop_dump *d, struct cop_error *err)
+{
+        uint32_t n = cop_image_count(d->writer, IMG_PROCS), index = 0;
+        _cleanup_free_ struct cop_birth *births = malloc(n * sizeof(*births));
+        const struct img_proc *procs = cop_image_record(d->writer, IMG_PROCS, 0);
+        const char *why;
+        int r = births && procs ? cop_births_plan(procs, n, births, &index, &why) : -ENOMEM;
+
+        if (r == -ENOMEM)
+                return cop_error_errno(err, ENOMEM, "planning the tree");
+        return r < 0 ? cop_not_freezable(d, index, err, "%s", why) : 0;
+}
+
 int cop_dump_procs(struct cop_dump *d, struct cop_error *err)
 {
         struct sharing sharing = {0};
@@ -720,6 +733,8 @@ int cop_dump_procs(struct cop_dump *d, struct cop_error *err)
 
         if (r == 0)
                 r = dump_each(d, &sharing, err);
+        if (r == 0)
+                r = check_births(d, err);
         sharing_done(&sharing);
         return r;
 }

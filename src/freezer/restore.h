@@ -18,6 +18,7 @@
 #include <time.h>
 
 #include "base/err.h"
+#include "freezer/births.h"
 #include "freezer/freezer.h"
 #include "freezer/image.h"
 #include "freezer/tramp.h"
@@ -49,6 +50,7 @@ struct cop_stand_in; /* restore_as.c */
 struct cop_restore {
         const struct cop_thaw_request *request; /* borrowed */
         const struct cop_image *image;          /* borrowed */
+        const struct cop_birth *births;         /* borrowed; of each process */
         struct cop_restore_shared *shared;
         size_t shared_size;
         int shared_fd;

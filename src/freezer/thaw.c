@@ -39,6 +39,7 @@ struct thaw_thread {
 struct thaw {
         struct cop_restore restore;
         struct cop_image *image;     /* owned */
+        struct cop_birth *births;    /* owned */
         struct thaw_thread *threads; /* owned */
         size_t thread_count;
         pid_t root;
@@ -61,6 +62,21 @@ static int make_shared(struct thaw *t, struct cop_error *err)
                 return cop_error_errno(err, errno, "making shared memory");
         r->shared = map;
         return 0;
+}
+
+static int plan_births(struct thaw *t, struct cop_error *err)
+{
+        const struct img_proc *procs = t->image->table[IMG_PROCS];
+        uint32_t n = t->image->count[IMG_PROCS], index = 0;
+        const char *why;
+
+        t->restore.births = t->births = malloc(n * sizeof(*t->births));
+        int r = t->births ? cop_births_plan(procs, n, t->births, &index, &why) : -ENOMEM;
+        if (r == -ENOMEM)
+                return cop_error_errno(err, ENOMEM, "planning the tree");
+        return r < 0 ? cop_error_set(err, EBADMSG, COP_ERR_image_damaged, "the memory image is damaged: process %d %s",
+                                     procs[index].pid, why)
+                     : 0;
 }
 
 /* ---- waiting ---- */
@@ -629,6 +645,7 @@ static void thaw_done(struct thaw *t)
         cop_close(t->pidfd);
         cop_close(t->pidns_fd);
         free(t->threads);
+        free(t->births);
         cop_image_free(t->image);
 }
 
@@ -661,7 +678,9 @@ int cop_thaw(const struct cop_thaw_request *request, struct cop_thaw_result *ret
                 if (p->state != IMG_ZOMBIE && p->dumpable != 1 && !t.restore.unwatched)
                         t.restore.unwatched = cop_guest_needed();
         }
-        r = make_shared(&t, err);
+        r = plan_births(&t, err);
+        if (r == 0)
+                r = make_shared(&t, err);
         STAGE(0);
         if (r == 0)
                 r = start_helper(&t, err);
