@@ -190,9 +190,11 @@ int cop_dump_check_filters(struct cop_dump *d, struct cop_error *err)
 
         if (calls < 0)
                 return calls;
-        for (uint32_t i = 0; i < d->tree.count && d->guest; i++)
+        for (uint32_t i = 0; i < d->tree.count; i++)
                 for (size_t k = 0; k < d->tree.procs[i].task_count; k++) {
                         struct cop_proc *p = &d->tree.procs[i];
+                        if (p->tasks[k].unconfined && !d->guest)
+                                continue;
                         struct cop_procfs_status status;
                         char path[32];
                         snprintf(path, sizeof(path), "task/%d", p->tasks[k].tid);
@@ -205,7 +207,10 @@ int cop_dump_check_filters(struct cop_dump *d, struct cop_error *err)
                         r = check_traps(d, i, &status, err);
                         if (r < 0)
                                 return r;
-                        if (status.seccomp == SECCOMP_MODE_FILTER &&
+                        if (status.seccomp == SECCOMP_MODE_STRICT)
+                                return cop_not_freezable(d, i, err,
+                                                         "is in strict seccomp mode, which only root may suspend");
+                        if (status.seccomp == SECCOMP_MODE_FILTER && d->guest &&
                             (status.filters != 1 || !d->parent || !only_watched(p, &p->tasks[k])))
                                 return cop_not_freezable(d, i, err, "has a seccomp filter, which only root may read");
                 }
@@ -462,8 +467,8 @@ static int dump_thread(struct cop_dump *d, uint32_t index, struct cop_task *t, s
                 r = dump_filters(d, index, t->tid, &it, err);
                 if (r < 0)
                         return r;
-        } else if (status.seccomp)
-                return cop_not_freezable(d, index, err, "is in strict seccomp mode");
+        }
+        it.seccomp_strict = status.seccomp == SECCOMP_MODE_STRICT;
         struct img_ref signals = dump_signals(d, t->tid, 0, timers);
         it.first_signal = signals.offset;
         it.signals = signals.length;

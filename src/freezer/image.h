@@ -26,7 +26,7 @@
 #include "base/err.h"
 
 #define IMG_MAGIC "COPFRZ\r\n"
-#define IMG_VERSION 3
+#define IMG_VERSION 4
 #define IMG_PAGE 4096U
 #define IMG_NONE UINT32_MAX
 #define IMG_ID_MAX 33
@@ -179,6 +179,8 @@ struct img_thread {
         uint32_t first_filter, filters;
         uint64_t
                 wait_end; /* of the call that it makes again, by the tree's monotonic clock; 0: it has no limit (waits.h) */
+        uint32_t seccomp_strict; /* it may read, write and end, nothing else */
+        uint32_t reserved;
 };
 
 enum img_vma_flags {

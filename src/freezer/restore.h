@@ -62,7 +62,7 @@ struct cop_restore {
         uint32_t self;                 /* index of the process this stub becomes */
         struct cop_stand_in *stand_in; /* owned; makes calls in another's name, while objects are made */
         bool new_uts;
-        bool unwatched; /* undumpable processes cannot be traced later: their memory is copied, so that nothing needs watching */
+        bool unwatched; /* all undumpable processes; in a stub its own: memory is copied, so that nothing needs watching */
 };
 
 #define RESTORE_PROC(r, i) IMG_RECORD((r)->image, IMG_PROCS, img_proc, i)
@@ -96,9 +96,10 @@ bool cop_restore_sysv_doomed(const struct cop_image *im);
 void cop_restore_sysv_remove(const struct cop_image *im);
 /* restore_mem.c: builds the table and jumps; returns only on error. */
 int cop_restore_memory(struct cop_restore *r, struct cop_error *err);
-/* Does the thread have other seccomp filters than the first process?  Those may forbid what the trampoline does, so the thread parks
- * before it sets them, and the engine lets it go on from there when it can keep filters from being asked. */
-bool cop_restore_filters_late(const struct cop_image *image, const struct img_thread *t);
+/* Do threads of the process have other seccomp filters than the first process, each its own, or the strict mode?  Those may forbid what
+ * the trampoline does, so all of its threads park before they set them, and the engine lets one after the other go on from there when it
+ * can keep filters from being asked. */
+bool cop_restore_filters_late(const struct cop_image *image, const struct img_proc *p);
 
 enum { COP_MARK_START, COP_MARK_SETUP, COP_MARK_OBJECTS, COP_MARK_TREE, COP_MARK_FDS, COP_MARK_READY, COP_MARK_TABLE };
 static inline void cop_restore_mark(struct cop_restore *r, int which)

@@ -33,6 +33,7 @@ struct thaw_thread {
         pid_t tid; /* here */
         uint32_t proc, thread;
         bool seized;
+        bool unconfined;              /* by seccomp, while it is seized */
         struct user_regs_struct regs; /* to be given */
 };
 
@@ -357,7 +358,8 @@ static int seize_all(struct thaw *t, struct cop_error *err)
                 int status, r = cop_wait_task(t->threads[i].tid, &status);
                 if (r < 0 || !WIFSTOPPED(status))
                         return cop_error_set(err, ESRCH, COP_ERR_start_failed, "thread %d ended", t->threads[i].tid);
-                (void)ptrace(PTRACE_SETOPTIONS, t->threads[i].tid, 0, COP_SUSPEND_SECCOMP); /* needs rights */
+                t->threads[i].unconfined = /* needs rights */
+                        ptrace(PTRACE_SETOPTIONS, t->threads[i].tid, 0, COP_SUSPEND_SECCOMP) == 0;
         }
         return 0;
 }
@@ -542,12 +544,18 @@ static int stop_again(struct thaw *t, struct cop_error *err)
 static int set_filters(struct thaw *t, struct cop_error *err)
 {
         uint64_t mask = ~(1ULL << (SIGTRAP - 1));
+        bool late = false;
 
         for (size_t i = 0; i < t->thread_count; i++) {
                 const struct thaw_thread *th = &t->threads[i];
                 struct cop_task task = {.tid = th->tid};
-                if (!cop_restore_filters_late(t->image, IMG_RECORD(t->image, IMG_THREADS, img_thread, th->thread)))
+                if (i == 0 || th->proc != t->threads[i - 1].proc)
+                        late = cop_restore_filters_late(t->image, IMG_RECORD(t->image, IMG_PROCS, img_proc, th->proc));
+                if (!late)
                         continue;
+                if (!th->unconfined && IMG_RECORD(t->image, IMG_THREADS, img_thread, th->thread)->seccomp_strict)
+                        return cop_error_set(err, EPERM, COP_ERR_start_failed,
+                                             "only root may put thread %d into strict seccomp mode", th->tid);
                 if (ptrace(PTRACE_GETREGS, th->tid, 0, &task.regs) < 0)
                         return cop_error_errno(err, errno, "reading registers");
                 task.regs.rip = t->restore.shared->place[th->proc].code;

@@ -242,7 +242,7 @@ static int note_stop(struct cop_proc *p, struct cop_task *t, int status)
         }
         t->stopped = true;
         /* The sandbox's own filter need not allow what batches call; needs rights, so it may fail. */
-        (void)ptrace(PTRACE_SETOPTIONS, t->tid, 0, COP_SUSPEND_SECCOMP);
+        t->unconfined = ptrace(PTRACE_SETOPTIONS, t->tid, 0, COP_SUSPEND_SECCOMP) == 0;
         if (WSTOPSIG(status) != SIGTRAP) {
                 t->group_stop = true;
                 t->stop_signal = WSTOPSIG(status);

@@ -63,6 +63,7 @@ struct cop_task {
         bool group_stop;
         bool took_stop; /* code that was run in it took a pending SIGSTOP, which nothing can block: it is to be sent again */
         bool seized;
+        bool unconfined; /* no seccomp mode has a say while it is traced */
         int stop_signal;
         struct user_regs_struct regs; /* as they were at the stop */
         uint64_t sigmask;
@@ -97,7 +98,6 @@ struct cop_tree {
         struct cop_proc *procs; /* owned; parents before children */
         size_t count;
         int pidns_fd;
-        bool suspend_seccomp;
 };
 
 int cop_tree_stop(pid_t root, struct cop_tree *ret, struct cop_error *err);
