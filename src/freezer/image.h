@@ -237,7 +237,7 @@ enum img_file_kind {
         IMG_FILE_SIGNALFD, /* arg: mask */
         IMG_FILE_INOTIFY,  /* watches; arg[0]: events were not read yet */
         IMG_FILE_MEMFD,    /* extents; arg: size, seals, mode; link: shared object */
-        IMG_FILE_PIDFD,    /* arg: pid inside, flags */
+        IMG_FILE_PIDFD,    /* arg: pid inside, 0: of a process that has ended, with which status */
         IMG_FILE_UNIX,     /* see img_file.arg in dump_sock.c */
         IMG_FILE_INET,
         IMG_FILE_NETLINK,

@@ -84,6 +84,13 @@ int cop_restore_descriptors(struct cop_restore *r, struct cop_error *err);
 void cop_restore_foreground(struct cop_restore *r, const struct img_proc *p);
 /* Moves a descriptor to a number >= base_fd (closing the old one); -errno. */
 int cop_restore_move_high(const struct cop_restore *r, int fd);
+/* restore_process_file.c: what stands for a process of the tree, when it is there, or a file of /proc, opened with
+ * `flags`; a descriptor, or -1 with errno.  And
+ * pidfds of processes that have ended, those of one process together. */
+int cop_restore_process_file(const struct cop_restore *r, const struct img_file *f, int flags);
+int cop_restore_pidfds_of_ended(struct cop_restore *r, struct cop_error *err);
+/* Ends the process with the status that wait() is to tell (but for the core dump), all signals being blocked. */
+__attribute__((noreturn)) void cop_restore_end(int status);
 /* restore_inotify.c: the watches of a descriptor that is open. */
 int cop_restore_inotify(struct cop_restore *r, uint32_t index, struct cop_error *err);
 /* restore_as.c: ends the child that made calls in the name of processes to come, so that their pids are free. */

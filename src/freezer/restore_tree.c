@@ -246,18 +246,7 @@ __attribute__((noreturn)) static void become_zombie(struct cop_restore *r, uint3
         if (ret < 0)
                 report_and_exit(r, &err);
         prctl(PR_SET_NAME, cop_restore_string(r, &p->comm));
-        if (WIFSIGNALED(p->exit_status)) {
-                int sig = WTERMSIG(p->exit_status);
-                struct rlimit none = {0, 0};
-                sigset_t set;
-                setrlimit(RLIMIT_CORE, &none);
-                signal(sig, SIG_DFL);
-                raise(sig);
-                sigemptyset(&set);
-                sigaddset(&set, sig);
-                sigprocmask(SIG_UNBLOCK, &set, NULL);
-        }
-        _exit(WEXITSTATUS(p->exit_status));
+        cop_restore_end(p->exit_status);
 }
 
 /* Zombie children must be dead, and their SIGCHLD forgotten, before the frozen signals are put back. */
