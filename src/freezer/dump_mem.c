@@ -416,6 +416,8 @@ static int check_area(struct cop_dump *d, uint32_t proc, const struct cop_vma *v
                                          (unsigned long long)v->start);
         if (strncmp(path, "anon_inode:[io_uring]", 21) == 0)
                 return cop_not_freezable(d, proc, err, "holds an io_uring");
+        if (strncmp(path, "/[aio]", 6) == 0)
+                return cop_not_freezable(d, proc, err, "has a context of asynchronous I/O (io_setup)");
         if (v->pfnmap || strncmp(path, "anon_inode:", 11) == 0)
                 return cop_not_freezable(d, proc, err, "maps device memory (%.80s) at %#llx", path,
                                          (unsigned long long)v->start);

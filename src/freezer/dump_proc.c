@@ -158,12 +158,11 @@ static bool only_watched(struct cop_proc *p, struct cop_task *t)
                result == -COP_WATCH_ANSWER;
 }
 
-/* The first code that is run in a process would take a pending SIGTRAP, and be taken for done. */
-static int check_traps(struct cop_dump *d, uint32_t index, const struct cop_procfs_status *status,
-                       struct cop_error *err)
+static void look_for_traps(struct cop_proc *p, const struct cop_procfs_status *status)
 {
-        d->tree.procs[index].trap_ignored = cop_procfs_ignores(status, SIGTRAP);
-        return cop_procfs_pending(status, SIGTRAP) ? cop_not_freezable(d, index, err, "has a pending SIGTRAP") : 0;
+        p->no_traps = cop_procfs_ignores(status, SIGTRAP);
+        for (size_t k = 0; k < p->task_count && !p->no_traps; k++)
+                p->no_traps = cop_trap_pending(p->tasks[k].tid);
 }
 
 /* Where the engine cannot make calls inside: those of 32-bit code are others, and dispatched ones come back to the program as signals. */
@@ -204,9 +203,7 @@ int cop_dump_check_filters(struct cop_dump *d, struct cop_error *err)
                         int r = cop_procfs_status(dir_fd, &status, err);
                         if (r < 0)
                                 return r;
-                        r = check_traps(d, i, &status, err);
-                        if (r < 0)
-                                return r;
+                        look_for_traps(p, &status);
                         if (status.seccomp == SECCOMP_MODE_STRICT)
                                 return cop_not_freezable(d, i, err,
                                                          "is in strict seccomp mode, which only root may suspend");
@@ -702,9 +699,8 @@ static int dump_each(struct cop_dump *d, struct sharing *sharing, struct cop_err
                                 ip.comm = cop_image_puts(d->writer, p->comm);
                         }
                         p->locked_kb = status.locked_kb;
-                        r = check_traps(d, i, &status, err);
-                        if (r == 0)
-                                r = check_namespaces(d, i, &first, err);
+                        look_for_traps(p, &status);
+                        r = check_namespaces(d, i, &first, err);
                         if (r == 0)
                                 r = check_sharing(d, i, sharing, &ip, err);
                         if (r == 0)

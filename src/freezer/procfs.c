@@ -129,7 +129,6 @@ int cop_procfs_status(int dir_fd, struct cop_procfs_status *ret, struct cop_erro
         s.ns_pgid = innermost(text, "NSpgid", NULL);
         s.ns_sid = innermost(text, "NSsid", NULL);
         s.ignored = cop_procfs_field_u64(text, "SigIgn", 16);
-        s.pending = cop_procfs_field_u64(text, "SigPnd", 16) | cop_procfs_field_u64(text, "ShdPnd", 16);
         s.locked_kb = cop_procfs_field_u64(text, "VmLck", 10);
         s.inheritable = cop_procfs_field_u64(text, "CapInh", 16);
         s.permitted = cop_procfs_field_u64(text, "CapPrm", 16);

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -125,6 +126,29 @@ static inline uint64_t cop_restore_action(const struct cop_image *image, const s
         } *actions = cop_image_at(image, &p->sigactions);
 
         return actions[sig - 1].handler;
+}
+
+static inline bool cop_restore_holds_signal(const struct cop_image *image, uint32_t first, uint32_t count, int sig)
+{
+        for (uint32_t i = 0; i < count; i++)
+                if (*(const int32_t *)(const void *)IMG_RECORD(image, IMG_SIGNALS, img_signal, first + i)->info == sig)
+                        return true;
+        return false;
+}
+
+/* cop_proc.no_traps */
+static inline bool cop_restore_no_traps(const struct cop_image *image, const struct img_proc *p)
+{
+        bool no = cop_restore_action(image, p, SIGTRAP) == (uint64_t)(uintptr_t)SIG_IGN ||
+                  cop_restore_holds_signal(image, p->first_signal, p->signals, SIGTRAP);
+
+        for (uint32_t i = 0; i < p->threads && !no; i++) {
+                const struct img_thread *t = IMG_RECORD(image, IMG_THREADS, img_thread, p->first_thread + i);
+                no = cop_restore_holds_signal(image, t->first_signal, t->signals, SIGTRAP);
+        }
+        for (uint32_t i = 0; i < p->timers && !no; i++) /* its end may have come */
+                no = IMG_RECORD(image, IMG_TIMERS, img_timer, p->first_timer + i)->signal == SIGTRAP;
+        return no;
 }
 
 /* F_SEAL_FUTURE_WRITE forbids the mappings for writing that were made before. */

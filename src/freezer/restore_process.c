@@ -24,6 +24,7 @@
 #include "base/cleanup.h"
 #include "freezer/restore_table.h"
 #include "freezer/timers.h"
+#include "freezer/tracee.h"
 
 #ifndef PR_SET_MDWE
 #define PR_SET_MDWE 65
@@ -236,12 +237,10 @@ static void add_thread(struct cop_restore *r, struct cop_region *g, struct cop_t
 static void add_end(struct cop_restore *r, struct cop_region *g, struct cop_table *t, const struct img_proc *p,
                     const struct img_thread *th)
 {
-        if (g->late) {
-                if (cop_restore_action(r->image, p, SIGTRAP) ==
-                    (uint64_t)(uintptr_t)SIG_IGN) /* which int3 would reset */
-                        cop_table_add(g, t, 0, SYS_tgkill, (uint64_t)p->pid, (uint64_t)th->tid, SIGTRAP, 0, 0, 0);
+        if (g->late && cop_restore_no_traps(r->image, p))
+                cop_table_add(g, t, 0, SYS_getpid, COP_MARK, 0, 0, 0, 0, 0);
+        else if (g->late)
                 cop_table_add(g, t, COP_OP_STOP, 0, 0, 0, 0, 0, 0, 0);
-        }
         cop_table_add(g, t, COP_OP_PARK, 0, t == &g->main ? 0 : PTR(g->arrived), 0, 0, 0, 0, 0);
 }
 

@@ -405,7 +405,7 @@ static int prepare_remote(const struct thaw *t, const struct thaw_thread *th, st
 
         *ret_proc = (struct cop_proc){
                 .syscall_insn = ip->vdso_text + t->syscall_offset,
-                .trap_ignored = cop_restore_action(t->image, ip, SIGTRAP) == (uint64_t)(uintptr_t)SIG_IGN,
+                .no_traps = cop_restore_no_traps(t->image, ip),
         };
         *ret_task = (struct cop_task){.tid = th->tid};
         if (ptrace(PTRACE_GETREGS, th->tid, 0, &ret_task->regs) < 0)
@@ -449,14 +449,6 @@ static int write_registers(struct thaw *t, const struct thaw_thread *th, struct 
 }
 
 /* ---- stopped processes ---- */
-
-static bool holds_signal(const struct cop_image *image, uint32_t first, uint32_t count, int sig)
-{
-        for (uint32_t i = 0; i < count; i++)
-                if (*(const int32_t *)(const void *)IMG_RECORD(image, IMG_SIGNALS, img_signal, first + i)->info == sig)
-                        return true;
-        return false;
-}
 
 /* Stops the process of n threads, which stand in the trampoline with all signals blocked: so that none is handled before.  Each is
  * then in the trap of a group stop, which its detaching leaves in effect. */
@@ -510,7 +502,7 @@ static int settle_parent(struct thaw *t, const struct img_proc *child, struct co
         int r = prepare_remote(t, th, &p, &task, err);
         if (r == 0 && child->stop_told == IMG_STOP_WAITED)
                 r = cop_remote_syscall(&p, &task, SYS_waitid, wait, &result, err);
-        if (r < 0 || holds_signal(t->image, parent->first_signal, parent->signals, SIGCHLD))
+        if (r < 0 || cop_restore_holds_signal(t->image, parent->first_signal, parent->signals, SIGCHLD))
                 return r;
         if (process_vm_writev(th->tid, &local, 1, &there, 1, 0) != sizeof(data))
                 return cop_error_errno(err, errno, "writing to process %d", parent->pid);
@@ -544,13 +536,16 @@ static int stop_again(struct thaw *t, struct cop_error *err)
 static int set_filters(struct thaw *t, struct cop_error *err)
 {
         uint64_t mask = ~(1ULL << (SIGTRAP - 1));
-        bool late = false;
+        bool late = false, no_traps = false;
 
         for (size_t i = 0; i < t->thread_count; i++) {
                 const struct thaw_thread *th = &t->threads[i];
                 struct cop_task task = {.tid = th->tid};
-                if (i == 0 || th->proc != t->threads[i - 1].proc)
-                        late = cop_restore_filters_late(t->image, IMG_RECORD(t->image, IMG_PROCS, img_proc, th->proc));
+                if (i == 0 || th->proc != t->threads[i - 1].proc) {
+                        const struct img_proc *p = IMG_RECORD(t->image, IMG_PROCS, img_proc, th->proc);
+                        late = cop_restore_filters_late(t->image, p);
+                        no_traps = cop_restore_no_traps(t->image, p);
+                }
                 if (!late)
                         continue;
                 if (!th->unconfined && IMG_RECORD(t->image, IMG_THREADS, img_thread, th->thread)->seccomp_strict)
@@ -562,9 +557,9 @@ static int set_filters(struct thaw *t, struct cop_error *err)
                 task.regs.r12 += sizeof(struct cop_op);
                 task.regs.orig_rax = (uint64_t)-1;
                 if (ptrace(PTRACE_SETREGS, th->tid, 0, &task.regs) < 0 ||
-                    ptrace((enum __ptrace_request)PTRACE_SETSIGMASK, th->tid, 8, &mask) < 0)
+                    (!no_traps && ptrace((enum __ptrace_request)PTRACE_SETSIGMASK, th->tid, 8, &mask) < 0))
                         return cop_error_errno(err, errno, "writing registers");
-                int r = cop_run_to_trap(&task, PTRACE_CONT, err);
+                int r = no_traps ? cop_run_to_mark(&task, err) : cop_run_to_trap(&task, PTRACE_CONT, err);
                 if (r < 0)
                         return check_failed(t, err) < 0 ? -EIO : r;
         }

@@ -581,6 +581,42 @@ int cop_run_to_trap(struct cop_task *t, int request, struct cop_error *err)
         }
 }
 
+int cop_run_to_mark(struct cop_task *t, struct cop_error *err)
+{
+        struct user_regs_struct regs;
+        bool there = false;
+
+        while (!there) {
+                int r = cop_run_to_trap(t, PTRACE_SYSCALL, err);
+                if (r < 0)
+                        return r;
+                if (ptrace(PTRACE_GETREGS, t->tid, 0, &regs) < 0)
+                        return cop_error_errno(err, errno, "reading the registers of thread %d", t->tid);
+                there = regs.orig_rax == SYS_getpid && regs.rdi == COP_MARK;
+        }
+        return cop_run_to_trap(t, PTRACE_SYSCALL, err); /* its entry before, now the exit */
+}
+
+static bool holds_trap(pid_t tid, uint32_t flags)
+{
+        struct __ptrace_peeksiginfo_args args = {.flags = flags, .nr = 8};
+        siginfo_t list[8];
+        long n;
+
+        while ((n = ptrace(PTRACE_PEEKSIGINFO, tid, &args, list)) > 0) {
+                for (long i = 0; i < n; i++)
+                        if (list[i].si_signo == SIGTRAP)
+                                return true;
+                args.off += (uint64_t)n;
+        }
+        return false;
+}
+
+bool cop_trap_pending(pid_t tid)
+{
+        return holds_trap(tid, 0) || holds_trap(tid, PTRACE_PEEKSIGINFO_SHARED);
+}
+
 static int block_signals(struct cop_task *t, bool trap_too, struct cop_error *err)
 {
         uint64_t mask = trap_too ? ~0ULL : ~(1ULL << (SIGTRAP - 1));
@@ -594,7 +630,7 @@ int cop_remote_syscall(struct cop_proc *p, struct cop_task *t, long nr, const ui
                        struct cop_error *err)
 {
         struct user_regs_struct regs = t->regs;
-        int r = block_signals(t, p->trap_ignored, err);
+        int r = block_signals(t, p->no_traps, err);
 
         if (r < 0)
                 return r;
@@ -610,8 +646,8 @@ int cop_remote_syscall(struct cop_proc *p, struct cop_task *t, long nr, const ui
         regs.eflags &= ~0x100ULL;
         if (ptrace(PTRACE_SETREGS, t->tid, 0, &regs) < 0)
                 return cop_error_errno(err, errno, "setting the registers of thread %d", t->tid);
-        r = cop_run_to_trap(t, p->trap_ignored ? PTRACE_SYSCALL : PTRACE_SINGLESTEP, err);
-        if (r == 0 && p->trap_ignored)
+        r = cop_run_to_trap(t, p->no_traps ? PTRACE_SYSCALL : PTRACE_SINGLESTEP, err);
+        if (r == 0 && p->no_traps)
                 r = cop_run_to_trap(t, PTRACE_SYSCALL, err); /* the entry before, now the exit */
         if (r < 0)
                 return r;
@@ -627,7 +663,7 @@ int cop_leave_vdso(const struct cop_proc *p, struct cop_task *t, uint64_t start,
         bool call = (int64_t)t->regs.orig_rax >= 0 && result < 0 && result >= -4095; /* perhaps to be started again */
         int r = 0;
 
-        if (t->regs.rip < start || t->regs.rip >= end || call || p->trap_ignored)
+        if (t->regs.rip < start || t->regs.rip >= end || call || p->no_traps)
                 return 0;
         r = block_signals(t, false, err);
         for (int i = 0; r == 0 && i < VDSO_STEPS && t->regs.rip >= start && t->regs.rip < end; i++) {
@@ -675,45 +711,51 @@ int cop_batch_start(struct cop_proc *p, struct cop_task *t, struct cop_op *ops, 
         struct user_regs_struct regs = t->regs;
         int r = 0;
 
-        if (n + 2 > COP_SLOT_OPS || data_size > COP_SLOT_SIZE - COP_SLOT_DATA)
+        if (n + 1 > COP_SLOT_OPS || data_size > COP_SLOT_SIZE - COP_SLOT_DATA)
                 return cop_error_set(err, EINVAL, COP_ERR_internal, "a batch is too long");
-        size_t end = n;
-        if (p->trap_ignored)
-                ops[end++] = cop_op(SYS_tgkill, 0, (uint64_t)p->nspid, (uint64_t)t->nstid, SIGTRAP, 0, 0, 0);
-        ops[end++] = (struct cop_op){.flags = COP_OP_STOP};
-        r = cop_mem_write(p, p->remote + t->slot, ops, end * sizeof(*ops));
+        ops[n] = p->no_traps ? cop_op_mark() : (struct cop_op){.flags = COP_OP_STOP};
+        r = cop_mem_write(p, p->remote + t->slot, ops, (n + 1) * sizeof(*ops));
         if (r == 0 && data)
                 r = cop_mem_write(p, cop_batch_data(p, t, 0), data, data_size);
         if (r < 0)
                 return cop_error_errno(err, -r, "placing a batch in thread %d", t->tid);
-        r = block_signals(t, false, err);
+        r = block_signals(t, p->no_traps, err);
         if (r < 0)
                 return r;
         regs.rip = p->remote;
         regs.r12 = p->remote + t->slot;
         regs.orig_rax = (uint64_t)-1;
         regs.eflags &= ~0x100ULL;
-        if (ptrace(PTRACE_SETREGS, t->tid, 0, &regs) < 0 || ptrace(PTRACE_CONT, t->tid, 0, 0) < 0)
+        if (ptrace(PTRACE_SETREGS, t->tid, 0, &regs) < 0 ||
+            (!p->no_traps && ptrace(PTRACE_CONT, t->tid, 0, 0) < 0)) /* else it runs when it is waited for */
                 return cop_error_errno(err, errno, "running code in thread %d", t->tid);
         return 0;
+}
+
+static int await_stop(struct cop_task *t, struct cop_error *err)
+{
+        int status;
+
+        for (;;) {
+                int r = cop_wait_task(t->tid, &status);
+                if (r < 0 || !WIFSTOPPED(status))
+                        return cop_error_set(err, ESRCH, COP_ERR_internal, "thread %d ended while it was being frozen",
+                                             t->tid);
+                if (status >> 16 == 0 && WSTOPSIG(status) == SIGTRAP)
+                        return 0;
+                note_signal(t, status);
+                if (ptrace(PTRACE_CONT, t->tid, 0, 0) < 0)
+                        return cop_error_errno(err, errno, "running code in thread %d", t->tid);
+        }
 }
 
 int cop_batch_wait(struct cop_proc *p, struct cop_task *t, struct cop_op *ops, size_t n, void *data, size_t data_size,
                    struct cop_error *err)
 {
-        int status, r;
+        int r = p->no_traps ? cop_run_to_mark(t, err) : await_stop(t, err);
 
-        for (;;) {
-                r = cop_wait_task(t->tid, &status);
-                if (r < 0 || !WIFSTOPPED(status))
-                        return cop_error_set(err, ESRCH, COP_ERR_internal, "thread %d ended while it was being frozen",
-                                             t->tid);
-                if (status >> 16 == 0 && WSTOPSIG(status) == SIGTRAP)
-                        break;
-                note_signal(t, status);
-                if (ptrace(PTRACE_CONT, t->tid, 0, 0) < 0)
-                        return cop_error_errno(err, errno, "running code in thread %d", t->tid);
-        }
+        if (r < 0)
+                return r;
         r = cop_mem_read(p, p->remote + t->slot, ops, n * sizeof(*ops));
         if (r == 0 && data)
                 r = cop_mem_read(p, cop_batch_data(p, t, 0), data, data_size);

@@ -7,8 +7,8 @@
  *
  * A batch needs memory in the target: one mapping is made by single-stepping a system call instruction of the vdso, and
  * is unmapped the same way.  All signals but SIGTRAP are blocked meanwhile (SIGTRAP: a blocked int3 would make the kernel
- * reset the handler).  An ignored SIGTRAP would be reset by any trap: where it is ignored, system calls are stopped at their
- * entry and exit instead, and a batch ends by sending the signal to itself.
+ * reset the handler).  Where SIGTRAP is ignored, any trap would reset that, and one that is pending would be taken for a trap of ours: it
+ * stays blocked there, system calls are stopped at their entry and exit instead, and a batch ends with a call that says so.
  *
  * Kernel: >= 6.11 (NS_GET_PID_IN_PIDNS).  Calls: ptrace, wait4, pidfd_open, process_vm_*, /proc/PID/mem, ioctl(nsfs).
  */
@@ -18,6 +18,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/syscall.h>
 #include <sys/types.h>
 #include <sys/user.h>
 
@@ -86,7 +87,7 @@ struct cop_proc {
         struct cop_task *tasks; /* owned; [0] is the leader if it has not ended */
         size_t task_count;
         uint64_t syscall_insn; /* a syscall instruction in the target's vdso */
-        bool trap_ignored;     /* SIGTRAP is: said by the caller before code is run */
+        bool no_traps;         /* SIGTRAP is ignored or pending: said by the caller before code is run */
         uint64_t locked_kb;    /* memory that was locked before the batch region was mapped, */
         bool remote_locked;    /* and whether that is: both for the caller */
         uint64_t remote;       /* the batch region, 0 when none */
@@ -144,6 +145,12 @@ static inline struct cop_op cop_op(long nr, uint32_t flags, uint64_t a, uint64_t
 {
         return (struct cop_op){.nr = (uint32_t)nr, .flags = flags, .arg = {a, b, c, d, e, f}};
 }
+/* In place of COP_OP_STOP where nothing may trap. */
+#define COP_MARK 0x636f70706d61726bULL
+static inline struct cop_op cop_op_mark(void)
+{
+        return cop_op(SYS_getpid, 0, COP_MARK, 0, 0, 0, 0, 0);
+}
 
 int cop_mem_read(const struct cop_proc *p, uint64_t address, void *buf, size_t n);
 int cop_mem_write(const struct cop_proc *p, uint64_t address, const void *buf, size_t n);
@@ -152,6 +159,10 @@ pid_t cop_pid_inside(int pidns_fd, pid_t pid);
 pid_t cop_pid_outside(int pidns_fd, pid_t nspid);
 /* Lets the task go on until its next SIGTRAP that is no event. */
 int cop_run_to_trap(struct cop_task *t, int request, struct cop_error *err);
+/* The same where nothing may trap: until the call that cop_op_mark() makes is over, all signals being blocked. */
+int cop_run_to_mark(struct cop_task *t, struct cop_error *err);
+/* Does a SIGTRAP wait for this thread, or for all of its process?  It is traced and stopped. */
+bool cop_trap_pending(pid_t tid);
 /* Sends a SIGSTOP again that was taken from the task; before it is let go. */
 void cop_give_stop_back(const struct cop_task *t);
 /* Waits for a stop or the end of one tid; returns the wait status. */

@@ -225,7 +225,7 @@ static int look_at_process(struct cop_proc *p)
         if (!vdso || cop_procfs_status(dir_fd, &status, NULL) < 0)
                 return -ENOEXEC;
         p->syscall_insn = vdso + cop_vdso_syscall();
-        p->trap_ignored = cop_procfs_ignores(&status, SIGTRAP);
+        p->no_traps = cop_procfs_ignores(&status, SIGTRAP);
         return 0;
 }
 
@@ -249,6 +249,7 @@ static int seize_thread(struct patient *p, pid_t tid)
         if (ptrace(PTRACE_GETREGS, tid, 0, &p->task.regs) < 0 ||
             ptrace((enum __ptrace_request)PTRACE_GETSIGMASK, tid, 8, &p->task.sigmask) < 0)
                 return -errno;
+        p->proc.no_traps = p->proc.no_traps || cop_trap_pending(tid);
         return 0;
 }
 
