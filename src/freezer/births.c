@@ -9,8 +9,9 @@
  * parent, if that leads a session, too).  What a process needs is therefore known when its children have been looked at.
  *
  *      the parent's session           forked late, after the parent's setsid, if any
- *      that of a leader below the parent, dead or alive:  an orphan.  The leader forks it through a child that ends at once (a leader
- *                                     that is a zombie forks it before it ends), and the parent adopts it
+ *      that of a child of the parent, dead or alive:  a sibling of that leader, which makes it so (CLONE_PARENT)
+ *      that of a leader further below  an orphan.  The leader forks it through a child that ends at once (a leader that is a zombie
+ *                                     forks it before it ends), and the parent adopts it
  *      another one                    forked early, before the parent's setsid
  *      that of a leader that is gone  once the parent has all of the session below it, an orphan of a stand-in, which has the
  *                                     leader's pid for a while.  It is a child of the lowest parent of such orphans, and makes those of its
@@ -39,8 +40,11 @@ struct plan {
         const struct img_proc *procs; /* borrowed */
         struct cop_birth *births;     /* borrowed */
         uint32_t n;
-        uint32_t *depth;          /* owned */
-        int32_t *early;           /* owned; which session a leader has to be born into, NO_SESSION: any */
+        uint32_t *depth; /* owned */
+        int32_t *early;  /* owned; which session a leader has to be born into, NO_SESSION: any */
+        uint32_t
+                *waiting; /* owned; the first child that may be born early, or of a stand-in: IMG_NONE, there is none */
+        uint32_t *next;   /* owned; the next one of its parent */
         struct session *sessions; /* owned; by sid */
         uint32_t session_count;
 };
@@ -82,6 +86,7 @@ static void find_sessions(struct plan *p)
         for (uint32_t i = 0; i < p->n; i++) {
                 p->depth[i] = i == 0 ? 0 : p->depth[p->procs[i].parent] + 1;
                 p->early[i] = NO_SESSION;
+                p->waiting[i] = IMG_NONE;
                 p->sessions[i] = (struct session){p->procs[i].sid, IMG_NONE, IMG_NONE, IMG_NONE};
         }
         qsort(p->sessions, p->n, sizeof(*p->sessions), compare_sessions);
@@ -103,6 +108,28 @@ static int32_t needed(const struct plan *p, uint32_t i)
         return p->procs[i].pid == p->procs[i].sid ? p->early[i] : p->procs[i].sid;
 }
 
+static bool choose_early(struct plan *p, uint32_t i)
+{
+        struct cop_birth *b = &p->births[i];
+        const struct img_proc *above = &p->procs[b->by];
+        int32_t *early = &p->early[b->by];
+
+        if (above->sid != above->pid || (*early != NO_SESSION && *early != b->sid))
+                return false;
+        *early = b->sid;
+        b->way = COP_BIRTH_EARLY;
+        return true;
+}
+
+static void choose_stand_in(struct plan *p, uint32_t i, struct session *s)
+{
+        struct cop_birth *b = &p->births[i];
+
+        b->way = COP_BIRTH_STAND_IN;
+        if (s->host == IMG_NONE || p->depth[s->host] < p->depth[b->by])
+                s->host = b->by;
+}
+
 /* Once its children have been looked at.  NULL, or why it cannot be. */
 static const char *choose(struct plan *p, uint32_t i)
 {
@@ -116,23 +143,31 @@ static const char *choose(struct plan *p, uint32_t i)
         if (sid == NO_SESSION || sid == above->sid)
                 return NULL;
         if (s && s->leader != IMG_NONE && is_below(p, s->leader, parent)) {
-                b->way = COP_BIRTH_ORPHAN;
+                const struct img_proc *leader = &p->procs[s->leader];
+                bool sibling = leader->parent == parent && leader->exit_signal == p->procs[i].exit_signal;
+                b->way = sibling ? COP_BIRTH_SIBLING : COP_BIRTH_ORPHAN;
                 b->by = s->leader;
                 return NULL;
         }
         bool gone = s && sid > 0 && s->leader == IMG_NONE;
-        bool all = gone && is_below(p, s->common, parent);
-        if (!all && above->sid == above->pid && (p->early[parent] == NO_SESSION || p->early[parent] == sid)) {
-                b->way = COP_BIRTH_EARLY;
-                p->early[parent] = sid;
-                return NULL;
-        }
-        if (!gone)
+        if (gone && is_below(p, s->common, parent))
+                choose_stand_in(p, i, s);
+        else if (gone && above->sid == above->pid) {
+                p->next[i] = p->waiting[parent];
+                p->waiting[parent] = i;
+        } else if (gone)
+                choose_stand_in(p, i, s);
+        else if (!choose_early(p, i))
                 return "is in a session that it cannot have been born into under its parent";
-        b->way = COP_BIRTH_STAND_IN;
-        if (s->host == IMG_NONE || p->depth[s->host] < p->depth[parent])
-                s->host = parent;
         return NULL;
+}
+
+/* Those of its children that need not be born early, but better are. */
+static void choose_waiting(struct plan *p, uint32_t parent)
+{
+        for (uint32_t i = p->waiting[parent]; i != IMG_NONE; i = p->next[i])
+                if (!choose_early(p, i))
+                        choose_stand_in(p, i, find_session(p, p->births[i].sid));
 }
 
 static const char *find_adopter(struct plan *p, uint32_t i)
@@ -163,7 +198,7 @@ static const char *check(const struct plan *p, uint32_t i)
                 return NULL;
         if (proc->shares_fs || proc->shares_files)
                 return "shares its folder or descriptors with its parent, but was not born in its session";
-        for (uint32_t at = b->by; at != proc->parent; at = p->procs[at].parent)
+        for (uint32_t at = b->by; b->way != COP_BIRTH_SIBLING && at != proc->parent; at = p->procs[at].parent)
                 if (p->births[at].adopts)
                         return "was adopted past another process that has adopted some";
         while (by != 0 && steps++ < p->n)
@@ -176,8 +211,11 @@ static int make_plan(struct plan *p, uint32_t *ret_index, const char **ret_why)
         find_sessions(p);
         p->births[0] = (struct cop_birth){.by = IMG_NONE};
         *ret_why = NULL;
-        for (uint32_t i = p->n; !*ret_why && i-- > 1; *ret_index = i)
+        for (uint32_t i = p->n; !*ret_why && i-- > 1; *ret_index = i) {
+                choose_waiting(p, i);
                 *ret_why = choose(p, i);
+        }
+        choose_waiting(p, 0);
         for (uint32_t i = 1; !*ret_why && i < p->n; *ret_index = i++)
                 *ret_why = find_adopter(p, i);
         p->births[0].adopts = false; /* it does so by itself */
@@ -191,8 +229,9 @@ int cop_births_plan(const struct img_proc *procs, uint32_t n, struct cop_birth *
 {
         _cleanup_free_ uint32_t *depth = malloc(n * sizeof(*depth));
         _cleanup_free_ int32_t *early = malloc(n * sizeof(*early));
+        _cleanup_free_ uint32_t *waiting = malloc(n * sizeof(*waiting)), *next = malloc(n * sizeof(*next));
         _cleanup_free_ struct session *sessions = malloc(n * sizeof(*sessions));
-        struct plan p = {procs, births, n, depth, early, sessions, 0};
+        struct plan p = {procs, births, n, depth, early, waiting, next, sessions, 0};
 
-        return depth && early && sessions ? make_plan(&p, ret_index, ret_why) : -ENOMEM;
+        return depth && early && waiting && next && sessions ? make_plan(&p, ret_index, ret_why) : -ENOMEM;
 }

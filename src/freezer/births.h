@@ -8,6 +8,7 @@
 enum cop_birth_way {
         COP_BIRTH_LATE,     /* by its parent, in the parent's session (or before it makes its own: a leader) */
         COP_BIRTH_EARLY,    /* by its parent, before that makes a session of its own */
+        COP_BIRTH_SIBLING,  /* by the leader of its session, whose sibling it is (CLONE_PARENT) */
         COP_BIRTH_ORPHAN,   /* by the leader of its session, and adopted by its parent */
         COP_BIRTH_STAND_IN, /* by a stand-in for the leader of its session, a child of `by` */
 };

@@ -150,7 +150,8 @@ static int fork_those(struct cop_restore *r, uint32_t self, enum cop_birth_way w
 
         for (uint32_t i = 1; i < r->image->count[IMG_PROCS] && ret == 0; i++) {
                 const struct cop_birth *b = &r->births[i];
-                bool sibling = way == COP_BIRTH_STAND_IN && RESTORE_PROC(r, i)->parent == self;
+                bool sibling =
+                        way == COP_BIRTH_SIBLING || (way == COP_BIRTH_STAND_IN && RESTORE_PROC(r, i)->parent == self);
                 if (b->by == self && b->way == way && (sid == 0 || b->sid == sid))
                         ret = fork_child(r, i, sibling ? CLONE_PARENT : 0, err);
         }
@@ -232,6 +233,8 @@ static int lead_orphans(struct cop_restore *r, uint32_t index, struct cop_error 
         pid_t sid = RESTORE_PROC(r, index)->pid;
         int ret = setsid() < 0 ? cop_error_errno(err, errno, "making the session %d", sid) : 0;
 
+        if (ret == 0)
+                ret = fork_those(r, index, COP_BIRTH_SIBLING, 0, err);
         return ret < 0 ? ret : fork_those(r, index, COP_BIRTH_ORPHAN, 0, err);
 }
 
@@ -361,6 +364,8 @@ static int run_stub(struct cop_restore *r, uint32_t index, struct cop_error *err
                 ret = cop_restore_terminal(r, p, err);
         if (ret == 0)
                 ret = fork_those(r, index, COP_BIRTH_LATE, 0, err);
+        if (ret == 0)
+                ret = fork_those(r, index, COP_BIRTH_SIBLING, 0, err);
         if (ret == 0)
                 ret = fork_orphans(r, index, err);
         if (ret == 0)

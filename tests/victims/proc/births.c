@@ -6,7 +6,7 @@
 
 #include "../victim.h"
 
-enum { TOP, MIDDLE, LOW, PASSED, REAPER, LEADER, CALLED, EARLY, UPPER, HOST, LOWER, ALL };
+enum { TOP, MIDDLE, LOW, PASSED, REAPER, BETWEEN, LEADER, CALLED, EARLY, UPPER, HOST, LOWER, ALL };
 
 static struct shared {
         struct row {
@@ -74,10 +74,13 @@ static void become_reaper(void)
         stay(REAPER);
 }
 
+/* Adopted past the parent of its session's leader. */
 static void call(void)
 {
         pid_t middle;
 
+        if (fork() != 0)
+                stay(BETWEEN);
         setsid();
         middle = fork();
         if (middle == 0) {
@@ -141,6 +144,7 @@ int main(void)
         CHECK(r[LOW].sid == getsid(0) && r[LOW].parent == r[MIDDLE].pid && r[MIDDLE].sid == r[MIDDLE].pid);
         CHECK(r[PASSED].parent == getpid() && r[PASSED].sid == r[REAPER].pid);
         CHECK(r[CALLED].parent == getpid() && r[EARLY].parent == r[CALLED].pid && r[EARLY].sid == r[LEADER].pid);
+        CHECK(r[LEADER].parent == r[BETWEEN].pid);
         CHECK(r[UPPER].parent == getpid() && r[LOWER].parent == r[HOST].pid && r[UPPER].sid == r[LOWER].sid);
         victim_ready();
         victim_wait();

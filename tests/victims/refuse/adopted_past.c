@@ -38,8 +38,13 @@ int main(void)
         CHECK(shared != MAP_FAILED && prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
         pid_t reaper = fork();
         if (reaper == 0) {
-                pid_t leader = fork();
-                if (leader == 0) {
+                if (fork() == 0) {
+                        if (fork() != 0) {
+                                victim_wait();
+                                while (wait(&status) > 0)
+                                        ;
+                                _exit(status ? 1 : 0);
+                        }
                         setsid();
                         orphan(0);
                         shared->turn = 1;
