@@ -34,6 +34,8 @@
 #define MEMBARRIER_GET_REGISTRATIONS (1 << 9) /* an enumerator since 6.3 */
 #define PTRACE_GET_SYSCALL_USER_DISPATCH_CONFIG_ 0x4211
 
+#define SCHED_DEADLINE_ 6 /* of linux/sched.h, which is not at one with sched.h */
+
 #define CS_OF_32_BITS 0x23 /* __USER32_CS */
 
 struct dispatch_config { /* struct ptrace_sud_config, since 6.4 */
@@ -458,6 +460,8 @@ static int dump_thread(struct cop_dump *d, uint32_t index, struct cop_task *t, s
         snprintf(it.comm, sizeof(it.comm), "%.15s", stat.comm);
         it.policy = (uint32_t)sched_getscheduler(t->tid);
         it.priority = (uint32_t)stat.priority;
+        if ((it.policy & ~(uint32_t)SCHED_RESET_ON_FORK) == SCHED_DEADLINE_)
+                return cop_not_freezable(d, index, err, "has a thread with deadlines (SCHED_DEADLINE)");
         it.nice = stat.nice;
         dump_affinity(d, t->tid, &it);
         if (status.seccomp == SECCOMP_MODE_FILTER) {
@@ -500,6 +504,42 @@ static int dump_lock_future(struct cop_proc *p, struct img_proc *ip, struct cop_
         return r;
 }
 
+/* "Max cpu time             unlimited            unlimited            seconds", one line for each. */
+static int parse_limits(const struct cop_proc *p, struct img_proc *ip, struct cop_error *err)
+{
+        _cleanup_free_ char *text = NULL;
+        int r = cop_read_file(p->dir_fd, "limits", 8192, &text, NULL, err);
+        const char *line = r == 0 ? strchr(text, '\n') : NULL;
+
+        if (r < 0)
+                return r;
+        for (int i = 0; i < 16; i++, line = strchr(line + 1, '\n')) {
+                const char *at = line ? line + 1 + strcspn(line + 1, "\n") : NULL;
+                if (!at || at - line < 66)
+                        return cop_error_set(err, EIO, COP_ERR_io_error, "the limits of pid %d cannot be read",
+                                             p->nspid);
+                for (int k = 0; k < 2; k++) {
+                        const char *value = line + 1 + 26 + (ptrdiff_t)k * 21;
+                        ip->rlimits[i][k] = *value == 'u' ? RLIM64_INFINITY : strtoull(value, NULL, 10);
+                }
+        }
+        return 0;
+}
+
+static int dump_limits(const struct cop_proc *p, struct img_proc *ip, struct cop_error *err)
+{
+        for (int i = 0; i < 16; i++) {
+                struct rlimit64 limit;
+                if (prlimit64(p->living, (enum __rlimit_resource)i, NULL, &limit) <
+                    0) /* of other users: CAP_SYS_RESOURCE */
+                        return errno == EPERM ? parse_limits(p, ip, err)
+                                              : cop_error_errno(err, errno, "reading limits of pid %d", p->nspid);
+                ip->rlimits[i][0] = limit.rlim_cur;
+                ip->rlimits[i][1] = limit.rlim_max;
+        }
+        return 0;
+}
+
 static int dump_process(struct cop_dump *d, struct cop_proc *p, struct img_proc *ip, const struct answers *a,
                         const struct cop_op *ops, const struct cop_procfs_stat *stat, struct cop_error *err)
 {
@@ -521,14 +561,9 @@ static int dump_process(struct cop_dump *d, struct cop_proc *p, struct img_proc 
                                  stat->start_stack, stat->arg_start, stat->arg_end,
                                  stat->env_start,   stat->env_end};
         memcpy(ip->mm, mm, sizeof(mm));
-        for (int i = 0; i < 16; i++) {
-                struct rlimit64 limit;
-                if (prlimit64(p->living, (enum __rlimit_resource)i, NULL, &limit) < 0)
-                        return cop_error_errno(err, errno, "reading limits of pid %d", p->nspid);
-                ip->rlimits[i][0] = limit.rlim_cur;
-                ip->rlimits[i][1] = limit.rlim_max;
-        }
-        int r = dump_lock_future(p, ip, err);
+        int r = dump_limits(p, ip, err);
+        if (r == 0)
+                r = dump_lock_future(p, ip, err);
         if (r < 0)
                 return r;
         r = read_link(p->dir_fd, "cwd", link, sizeof(link));

@@ -169,7 +169,7 @@ struct img_thread {
         struct img_creds creds;
         char comm[16];
         uint64_t timer_slack;
-        uint32_t policy, priority; /* policy with SCHED_RESET_ON_FORK */
+        uint32_t policy, priority; /* policy with SCHED_RESET_ON_FORK; priority of real-time ones */
         uint32_t personality;
         uint32_t tsc, cpuid;     /* PR_GET_TSC; 0: the instruction CPUID faults */
         uint32_t speculation[2]; /* PR_GET_SPECULATION_CTRL: store bypass, indirect branches; 0: nothing to be set */

@@ -106,9 +106,8 @@ static void add_scheduling(struct cop_region *g, struct cop_table *t, const stru
         } attr = {.size = 48, .policy = th->policy & ~(uint32_t)SCHED_RESET_ON_FORK, .nice = th->nice};
 
         attr.flags = th->policy & SCHED_RESET_ON_FORK ? SCHED_FLAG_RESET_ON_FORK : 0;
-        /* policy 1 and 2 are real time: priority shows as -1 - rt in stat */
-        if (attr.policy == 1 || attr.policy == 2)
-                attr.priority = (uint32_t)(-1 - (int32_t)th->priority);
+        if (attr.policy == SCHED_FIFO || attr.policy == SCHED_RR)
+                attr.priority = th->priority;
         /* Always: what is inherited is the engine's.  SCHED_IDLE has a nice value, but does not take it with the policy. */
         cop_table_add(g, t, 0, SYS_setpriority, PRIO_PROCESS, 0, (uint64_t)(int64_t)th->nice, 0, 0, 0);
         cop_table_add(g, t, 0, SYS_sched_setattr, 0, PTR(cop_region_put(g, &attr, sizeof(attr))), 0, 0, 0, 0);

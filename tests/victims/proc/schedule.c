@@ -51,8 +51,26 @@ static pid_t start_plain(void)
         return pid;
 }
 
+/* Real time, where that is allowed: with --flavours no-user. */
+static pid_t start_real_time(int *ret_policy)
+{
+        struct sched_param five = {.sched_priority = 5};
+        pid_t pid = fork();
+
+        if (pid == 0) {
+                victim_wait();
+                _exit(sched_getparam(0, &five));
+        }
+        CHECK(sched_setscheduler(pid, SCHED_RR | SCHED_RESET_ON_FORK, &five) == 0 || errno == EPERM);
+        *ret_policy = sched_getscheduler(pid);
+        return pid;
+}
+
 int main(void)
 {
+        struct sched_param param;
+        int policy;
+        pid_t real_time = start_real_time(&policy);
         pid_t plain = start_plain();
         pthread_t t;
         cpu_set_t all, now;
@@ -64,6 +82,9 @@ int main(void)
                 usleep(1000);
         victim_ready();
         victim_wait();
+        CHECK(sched_getscheduler(real_time) == policy && sched_getparam(real_time, &param) == 0);
+        CHECK(param.sched_priority == (policy == SCHED_OTHER ? 0 : 5));
+        CHECK(waitpid(real_time, &status, 0) == real_time && status == 0);
         pthread_join(t, NULL);
         if (bad)
                 victim_fail("%s is another one", bad);
