@@ -1,4 +1,4 @@
-/* All resource limits, soft and hard, of a process and of its child. */
+/* All resource limits, soft and hard, of a process and of its child, which has another uid. */
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -38,6 +38,7 @@ int main(void)
                 struct rlimit small = {20, 30};
                 setrlimit(RLIMIT_NOFILE, &small);
                 want[RLIMIT_NOFILE] = small;
+                (void)!setresuid(1000, 1000, 1000); /* another user's may be asked for in another way */
                 victim_wait();
                 _exit(differs());
         }
