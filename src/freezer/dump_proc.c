@@ -540,11 +540,26 @@ static int dump_limits(const struct cop_proc *p, struct img_proc *ip, struct cop
         return 0;
 }
 
+static int64_t word_of(const struct cop_proc *p, const char *name, int base, int64_t otherwise)
+{
+        _cleanup_free_ char *text = NULL;
+
+        return cop_read_word(p->dir_fd, name, &text, NULL) == 0 ? strtoll(text, NULL, base) : otherwise;
+}
+
+static void dump_words(struct cop_dump *d, const struct cop_proc *p, struct img_proc *ip)
+{
+        ip->oom_score_adj = (int32_t)word_of(p, "oom_score_adj", 10, 0);
+        ip->coredump_filter = (uint32_t)word_of(p, "coredump_filter", 16, IMG_COREDUMP_FILTER);
+        ip->loginuid = (uint32_t)word_of(p, "loginuid", 10, UINT32_MAX);
+        if (ip->loginuid != UINT32_MAX)
+                ip->loginuid = cop_dump_uid(d, ip->loginuid);
+}
+
 static int dump_process(struct cop_dump *d, struct cop_proc *p, struct img_proc *ip, const struct answers *a,
                         const struct cop_op *ops, const struct cop_procfs_stat *stat, struct cop_error *err)
 {
         char link[4096];
-        _cleanup_free_ char *text = NULL;
 
         ip->dumpable = (uint32_t)ops[OP_DUMPABLE].result;
         ip->subreaper = (uint32_t)a->subreaper;
@@ -575,12 +590,7 @@ static int dump_process(struct cop_dump *d, struct cop_proc *p, struct img_proc 
                 ip->root = cop_image_puts(d->writer, link);
         if (r < 0)
                 return cop_error_errno(err, -r, "reading the folders of pid %d", p->nspid);
-        if (cop_read_word(p->dir_fd, "oom_score_adj", &text, NULL) == 0)
-                ip->oom_score_adj = atoi(text);
-        _cleanup_free_ char *filter = NULL;
-        ip->coredump_filter = cop_read_word(p->dir_fd, "coredump_filter", &filter, NULL) == 0
-                                      ? (uint32_t)strtoul(filter, NULL, 16)
-                                      : IMG_COREDUMP_FILTER;
+        dump_words(d, p, ip);
         return dump_auxv(d, p, ip, err);
 }
 

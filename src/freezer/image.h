@@ -151,6 +151,8 @@ struct img_proc {
         uint32_t membarrier;   /* what it has registered for: a bit per command */
         uint32_t coredump_filter;
         uint32_t mdwe, memory_merge; /* PR_GET_MDWE, PR_GET_MEMORY_MERGE */
+        uint32_t loginuid;           /* of the audit system; UINT32_MAX: none */
+        uint32_t reserved;
 };
 
 /* What a thread was doing, told from orig_rax and rax; see interrupted.c. */

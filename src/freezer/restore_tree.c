@@ -335,6 +335,10 @@ static int restore_identity(struct cop_restore *r, const struct img_proc *p, str
                 snprintf(text, sizeof(text), "%#x", p->coredump_filter);
                 (void)cop_write_kernel_file(r->proc_fd, "coredump_filter", text, NULL);
         }
+        if (p->loginuid != UINT32_MAX) {
+                snprintf(text, sizeof(text), "%u", p->loginuid);
+                (void)cop_write_kernel_file(r->proc_fd, "loginuid", text, NULL); /* where the engine has none */
+        }
         const char *actions = cop_image_at(r->image, &p->sigactions);
         for (long sig = 1; sig <= 64; sig++) {
                 if (sig == SIGKILL || sig == SIGSTOP)
