@@ -602,6 +602,27 @@ static const struct cop_vma *find_vdso(const struct cop_vmas *vs)
         return NULL;
 }
 
+/* Of the vdso, or of any code where that is unmapped. */
+static int find_instruction(struct cop_dump *d, uint32_t index, struct img_proc *ip, struct cop_error *err)
+{
+        const struct cop_vma *vdso = find_vdso(&d->vmas[index]);
+        struct cop_proc *p = &d->tree.procs[index];
+
+        if (vdso && cop_vdso_syscall()) {
+                p->syscall_insn = vdso->start + cop_vdso_syscall();
+                return 0;
+        }
+        for (size_t i = 0; i < d->vmas[index].count && !ip->syscall_insn; i++) {
+                const struct cop_vma *v = &d->vmas[index].list[i];
+                if (v->flags & IMG_VMA_EXEC && !v->special)
+                        ip->syscall_insn = cop_find_syscall(p, v->start, v->end - v->start);
+        }
+        p->syscall_insn = ip->syscall_insn;
+        return p->syscall_insn ? 0
+                               : cop_not_freezable(d, index, err,
+                                                   "has unmapped its vdso, and has no system call instruction besides");
+}
+
 static int start_batches(struct cop_proc *p, const struct cop_vma *vdso, struct cop_op (*ops)[COP_SLOT_OPS],
                          struct cop_error *err)
 {
@@ -610,7 +631,7 @@ static int start_batches(struct cop_proc *p, const struct cop_vma *vdso, struct 
         for (size_t k = 0; r == 0 && vdso && k < p->task_count; k++)
                 r = cop_leave_vdso(p, &p->tasks[k], vdso->start, vdso->end, err);
         if (r == 0)
-                r = cop_batch_begin(p, vdso ? vdso->start : 0, err);
+                r = cop_batch_begin(p, err);
         size_t started = 0;
         for (size_t k = 0; r == 0 && k < p->task_count; k++) {
                 size_t n = fill_ops(p, &p->tasks[k], ops[k], k == 0);
@@ -686,7 +707,9 @@ static int dump_live(struct cop_dump *d, uint32_t index, struct img_proc *ip, co
 
         if (!ops || !a)
                 return cop_error_errno(err, ENOMEM, "collecting pid %d", p->nspid);
-        r = start_batches(p, find_vdso(&d->vmas[index]), ops, err);
+        r = find_instruction(d, index, ip, err);
+        if (r == 0)
+                r = start_batches(p, find_vdso(&d->vmas[index]), ops, err);
         if (r == 0)
                 r = cop_timers_collect(d, index, &timers, err);
         ip->first_thread = cop_image_count(d->writer, IMG_THREADS);

@@ -133,7 +133,7 @@ struct img_proc {
         uint64_t mm[11];    /* the first 11 words of struct prctl_mm_map */
         uint64_t vdso;      /* address of vvar, 0 if unmapped */
         uint64_t vdso_size; /* vvar + vdso */
-        uint64_t vdso_text; /* address of the vdso itself */
+        uint64_t vdso_text; /* address of the vdso itself, 0 if unmapped */
         uint64_t rlimits[16][2];
         uint64_t itimers[3][4];
         uint32_t umask;
@@ -153,6 +153,7 @@ struct img_proc {
         uint32_t mdwe, memory_merge; /* PR_GET_MDWE, PR_GET_MEMORY_MERGE */
         uint32_t loginuid;           /* of the audit system; UINT32_MAX: none */
         uint32_t reserved;
+        uint64_t syscall_insn; /* without a vdso: address of a system call instruction in its memory */
 };
 
 /* What a thread was doing, told from orig_rax and rax; see interrupted.c. */

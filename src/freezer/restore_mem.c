@@ -593,14 +593,14 @@ __attribute__((noreturn)) static void jump(const struct cop_region *g, size_t sh
         __builtin_unreachable();
 }
 
-/* The watch is a filter, and next to one there is no strict mode.  Undumpable processes cannot be traced later by who has no rights. */
+/* The watch is a filter, and next to one there is no strict mode; it makes its calls from the vdso.  Undumpable processes cannot be traced later by who has no rights. */
 static bool may_be_watched(const struct cop_restore *r, const struct img_proc *p)
 {
         bool strict = false;
 
         for (uint32_t i = 0; i < p->threads; i++)
                 strict = strict || RESTORE_THREAD(r, p->first_thread + i)->seccomp_strict;
-        return !strict && (!r->unwatched || p->dumpable == 1);
+        return !strict && p->vdso_text && (!r->unwatched || p->dumpable == 1);
 }
 
 int cop_restore_memory(struct cop_restore *r, struct cop_error *err)

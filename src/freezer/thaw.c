@@ -71,7 +71,7 @@ static int plan_births(struct thaw *t, struct cop_error *err)
         uint32_t n = t->image->count[IMG_PROCS], index = 0;
         const char *why;
 
-        t->restore.births = t->births = malloc(n * sizeof(*t->births));
+        t->restore.births = t->births = malloc((n + 1UL) * sizeof(*t->births));
         int r = t->births ? cop_births_plan(procs, n, t->births, &index, &why) : -ENOMEM;
         if (r == -ENOMEM)
                 return cop_error_errno(err, ENOMEM, "planning the tree");
@@ -364,7 +364,7 @@ static int seize_all(struct thaw *t, struct cop_error *err)
         return 0;
 }
 
-/* The trampoline's region goes by a system call made from the vdso, the one place that stays. */
+/* The trampoline's region goes by a system call made from the vdso, the one place that stays, or from code of its own. */
 static int take_watch(struct thaw *t, struct cop_proc *p, struct cop_task *task, const struct cop_restore_place *place,
                       struct cop_error *err)
 {
@@ -404,7 +404,7 @@ static int prepare_remote(const struct thaw *t, const struct thaw_thread *th, st
         const struct img_proc *ip = IMG_RECORD(t->image, IMG_PROCS, img_proc, th->proc);
 
         *ret_proc = (struct cop_proc){
-                .syscall_insn = ip->vdso_text + t->syscall_offset,
+                .syscall_insn = ip->vdso_text ? ip->vdso_text + t->syscall_offset : ip->syscall_insn,
                 .no_traps = cop_restore_no_traps(t->image, ip),
         };
         *ret_task = (struct cop_task){.tid = th->tid};

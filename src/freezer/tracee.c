@@ -26,6 +26,7 @@
 #define NS_GET_PID_IN_PIDNS _IOR(0xb7, 0x8, int)
 #endif
 
+#define SYSCALL_BYTES 0x050f /* of the instruction */
 #define STOP_TIMEOUT (10 * USEC_PER_SEC)
 #define TASKS_MAX 32768
 #define REFUSALS 5
@@ -626,12 +627,42 @@ static int block_signals(struct cop_task *t, bool trap_too, struct cop_error *er
         return 0;
 }
 
+/* What a process says of itself may not be true any more, and a fault there would be the program's. */
+static int check_instruction(const struct cop_proc *p, const struct cop_task *t, struct cop_error *err)
+{
+        errno = 0;
+        long word = ptrace(PTRACE_PEEKTEXT, t->tid, p->syscall_insn, 0);
+
+        return errno == 0 && (word & 0xffff) == SYSCALL_BYTES
+                       ? 0
+                       : cop_error_set(err, ENOEXEC, COP_ERR_not_freezable,
+                                       "thread %d has no system call instruction at %#llx", t->tid,
+                                       (unsigned long long)p->syscall_insn);
+}
+
+uint64_t cop_find_syscall(const struct cop_proc *p, uint64_t start, uint64_t n)
+{
+        unsigned char buf[4097];
+
+        for (uint64_t at = start; at < start + n; at += 4096) {
+                size_t length = MIN_OF(start + n - at, sizeof(buf));
+                if (cop_mem_read(p, at, buf, length) < 0)
+                        continue;
+                for (size_t i = 0; i + 1 < length; i++)
+                        if (buf[i] == (SYSCALL_BYTES & 0xff) && buf[i + 1] == SYSCALL_BYTES >> 8)
+                                return at + i;
+        }
+        return 0;
+}
+
 int cop_remote_syscall(struct cop_proc *p, struct cop_task *t, long nr, const uint64_t arg[6], int64_t *ret_result,
                        struct cop_error *err)
 {
         struct user_regs_struct regs = t->regs;
-        int r = block_signals(t, p->no_traps, err);
+        int r = check_instruction(p, t, err);
 
+        if (r == 0)
+                r = block_signals(t, p->no_traps, err);
         if (r < 0)
                 return r;
         regs.rip = p->syscall_insn;
@@ -674,16 +705,12 @@ int cop_leave_vdso(const struct cop_proc *p, struct cop_task *t, uint64_t start,
         return r == 0 ? read_task(t, err) : r;
 }
 
-int cop_batch_begin(struct cop_proc *p, uint64_t vdso, struct cop_error *err)
+int cop_batch_begin(struct cop_proc *p, struct cop_error *err)
 {
         size_t size = 4096 + p->task_count * COP_SLOT_SIZE;
         uint64_t arg[6] = {0, size, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, (uint64_t)-1, 0};
         int64_t result, code = 0;
 
-        if (!vdso || !cop_vdso_syscall())
-                return cop_error_set(err, ENOEXEC, COP_ERR_not_freezable,
-                                     "pid %d (%s) has unmapped its vdso: cannot be frozen", p->nspid, p->comm);
-        p->syscall_insn = vdso + cop_vdso_syscall();
         int r = cop_remote_syscall(p, &p->tasks[0], SYS_mmap, arg, &result, err);
         if (r == 0 && result == -EACCES) { /* PR_SET_MDWE: what may be written is not executed */
                 arg[2] = PROT_READ | PROT_WRITE;

@@ -86,7 +86,7 @@ struct cop_proc {
         int dir_fd, pidfd, mem_fd;
         struct cop_task *tasks; /* owned; [0] is the leader if it has not ended */
         size_t task_count;
-        uint64_t syscall_insn; /* a syscall instruction in the target's vdso */
+        uint64_t syscall_insn; /* a system call instruction in the target: the vdso's, or another */
         bool no_traps;         /* SIGTRAP is ignored or pending: said by the caller before code is run */
         uint64_t locked_kb;    /* memory that was locked before the batch region was mapped, */
         bool remote_locked;    /* and whether that is: both for the caller */
@@ -120,8 +120,10 @@ int cop_tree_read_registers(struct cop_tree *tree, struct cop_error *err);
 #define COP_SLOT_SCRATCH \
         (COP_SLOT_SIZE - COP_SLOT_DATA - 256) /* offset, within the data, of 256 bytes that no batch of calls uses */
 
-/* Maps the region in the process (all its tasks stopped) and places the code.  vdso: address of its vdso's text. */
-int cop_batch_begin(struct cop_proc *p, uint64_t vdso, struct cop_error *err);
+/* Maps the region in the process (all its tasks stopped) and places the code; syscall_insn is set. */
+int cop_batch_begin(struct cop_proc *p, struct cop_error *err);
+/* Address of a system call instruction within the n bytes at `start` of the process, 0: there is none. */
+uint64_t cop_find_syscall(const struct cop_proc *p, uint64_t start, uint64_t n);
 /* Address in the target of `offset` in the data part of the task's slot. */
 static inline uint64_t cop_batch_data(const struct cop_proc *p, const struct cop_task *t, size_t offset)
 {

@@ -225,6 +225,12 @@ static int look_at_process(struct cop_proc *p)
         if (!vdso || cop_procfs_status(dir_fd, &status, NULL) < 0)
                 return -ENOEXEC;
         p->syscall_insn = vdso + cop_vdso_syscall();
+        /* Without one no call of its could be answered once it is seized. */
+        p->mem_fd = openat(dir_fd, "mem", O_RDONLY | O_CLOEXEC);
+        bool there = cop_find_syscall(p, p->syscall_insn, 2) != 0;
+        p->mem_fd = cop_close(p->mem_fd);
+        if (!there)
+                return -ENOEXEC;
         p->no_traps = cop_procfs_ignores(&status, SIGTRAP);
         return 0;
 }
