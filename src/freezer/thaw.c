@@ -617,7 +617,7 @@ static int give_registers(struct thaw *t, struct cop_error *err)
 static void let_go(struct thaw *t)
 {
         for (size_t i = t->thread_count; i-- > 0;) {
-                ptrace(PTRACE_DETACH, t->threads[i].tid, 0, 0);
+                cop_let_go(t->threads[i].tid);
                 t->threads[i].seized = false;
         }
 }

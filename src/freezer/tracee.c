@@ -28,6 +28,7 @@
 
 #define SYSCALL_BYTES 0x050f /* of the instruction */
 #define STOP_TIMEOUT (10 * USEC_PER_SEC)
+#define LET_GO_TRIES 10000 /* a second: a killed thread has ended before */
 #define TASKS_MAX 32768
 #define REFUSALS 5
 #define VFORK_SPINS 30  /* rounds of waiting after which a thread that does not stop is looked at: a millisecond */
@@ -69,6 +70,18 @@ int cop_wait_task(pid_t tid, int *ret_status)
                         return 0;
                 if (r < 0 && errno != EINTR)
                         return -errno;
+        }
+}
+
+void cop_let_go(pid_t tid)
+{
+        bool killed = ptrace(PTRACE_DETACH, tid, 0, 0) < 0 && errno == ESRCH;
+        int status;
+
+        for (int i = 0; i < LET_GO_TRIES && killed; i++) {
+                killed = waitpid(tid, &status, __WALL | WNOHANG) == 0;
+                if (killed)
+                        usleep(100);
         }
 }
 
@@ -856,8 +869,9 @@ void cop_tree_resume(struct cop_tree *tree)
                         } else
                                 undo_interrupt(t);
                         cop_give_stop_back(t);
-                        ptrace(PTRACE_DETACH, t->tid, 0, 0);
-                        t->seized = false;
+                        /* One that was killed meanwhile: nobody learns of its end before its tracer has. */
+                        t->stopped = ptrace(PTRACE_DETACH, t->tid, 0, 0) == 0 || errno != ESRCH;
+                        t->seized = !t->stopped;
                 }
         let_go_late(tree);
 }

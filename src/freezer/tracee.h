@@ -167,6 +167,9 @@ int cop_run_to_mark(struct cop_task *t, struct cop_error *err);
 bool cop_trap_pending(pid_t tid);
 /* Sends a SIGSTOP again that was taken from the task; before it is let go. */
 void cop_give_stop_back(const struct cop_task *t);
+/* Lets a thread go.  Of one that was killed meanwhile nobody learns, not even its parent, before its tracer has seen the end: that is
+ * waited for. */
+void cop_let_go(pid_t tid);
 /* Waits for a stop or the end of one tid; returns the wait status. */
 int cop_wait_task(pid_t tid, int *ret_status);
 /* Offset of a system call instruction in the vdso, which is the same in every process of this kernel; 0: none. */

@@ -245,16 +245,16 @@ static int seize_thread(struct patient *p, pid_t tid)
                 return r;
         if (ptrace(PTRACE_SEIZE, tid, 0, 0) < 0)
                 return -errno;
-        if (ptrace(PTRACE_INTERRUPT, tid, 0, 0) < 0 || cop_wait_task(tid, &status) < 0 || !WIFSTOPPED(status))
-                return -ESRCH;
-        while (status >> 16 != PTRACE_EVENT_STOP) { /* a signal first */
+        bool there = ptrace(PTRACE_INTERRUPT, tid, 0, 0) == 0 && cop_wait_task(tid, &status) == 0 && WIFSTOPPED(status);
+        while (there && status >> 16 != PTRACE_EVENT_STOP) { /* a signal first */
                 ptrace(PTRACE_CONT, tid, 0, WSTOPSIG(status));
-                if (cop_wait_task(tid, &status) < 0 || !WIFSTOPPED(status))
-                        return -ESRCH;
+                there = cop_wait_task(tid, &status) == 0 && WIFSTOPPED(status);
         }
-        if (ptrace(PTRACE_GETREGS, tid, 0, &p->task.regs) < 0 ||
-            ptrace((enum __ptrace_request)PTRACE_GETSIGMASK, tid, 8, &p->task.sigmask) < 0)
-                return -errno;
+        if (!there || ptrace(PTRACE_GETREGS, tid, 0, &p->task.regs) < 0 ||
+            ptrace((enum __ptrace_request)PTRACE_GETSIGMASK, tid, 8, &p->task.sigmask) < 0) {
+                cop_let_go(tid);
+                return -ESRCH;
+        }
         p->proc.no_traps = p->proc.no_traps || cop_trap_pending(tid);
         return 0;
 }
@@ -264,7 +264,7 @@ static void release_thread(struct patient *p)
         ptrace(PTRACE_SETREGS, p->task.tid, 0, &p->task.regs);
         ptrace((enum __ptrace_request)PTRACE_SETSIGMASK, p->task.tid, 8, &p->task.sigmask);
         cop_give_stop_back(&p->task);
-        ptrace(PTRACE_DETACH, p->task.tid, 0, 0);
+        cop_let_go(p->task.tid);
 }
 
 static int64_t remote(struct patient *p, long nr, uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e)
