@@ -670,11 +670,46 @@ static enum img_proc_state state_of(const struct cop_dump *d, const struct cop_p
         return p->tasks[0].group_stop && !goes_on ? IMG_STOPPED : IMG_RUNNING;
 }
 
+/* What waitid() would tell the parent; nothing when info.si_pid is 0. */
+static int ask_parent(struct cop_dump *d, uint32_t index, int options, siginfo_t *ret_info, struct cop_error *err)
+{
+        const struct cop_proc *p = &d->tree.procs[index];
+        struct cop_proc *parent = &d->tree.procs[p->parent];
+        struct cop_op ops[2];
+        siginfo_t info = {0};
+
+        ops[0] = cop_op(SYS_waitid, 0, P_PID, (uint64_t)p->nspid, cop_batch_data(parent, &parent->tasks[0], 0),
+                        (uint64_t)options | WNOHANG | WNOWAIT | __WALL, 0, 0);
+        int r = cop_batch_start(parent, &parent->tasks[0], ops, 1, &info, sizeof(info), err);
+        if (r == 0)
+                r = cop_batch_wait(parent, &parent->tasks[0], ops, 1, &info, sizeof(info), err);
+        if (r == 0 && ops[0].result < 0)
+                info.si_pid = 0;
+        *ret_info = info;
+        return r;
+}
+
+/* The kernel does not tell an owner how a process ended that has changed its ids: its stat says 0. */
+static int dump_zombie(struct cop_dump *d, uint32_t index, struct img_proc *ip, const struct cop_procfs_stat *stat,
+                       const struct cop_procfs_status *status, struct cop_error *err)
+{
+        siginfo_t info = {0};
+        int r = d->guest && stat->exit_code == 0 ? ask_parent(d, index, WEXITED, &info, err) : 0;
+
+        ip->state = IMG_ZOMBIE;
+        ip->exit_status = info.si_pid == 0             ? stat->exit_code
+                          : info.si_code == CLD_EXITED ? info.si_status << 8
+                                                       : info.si_status;
+        ip->uid = cop_dump_uid(d, status->uid);
+        ip->gid = cop_dump_gid(d, status->gid);
+        ip->comm = cop_image_puts(d->writer, stat->comm);
+        return r;
+}
+
 /* Asks the parent whether a stop is left to be waited for. */
 static int dump_stop(struct cop_dump *d, uint32_t index, struct img_proc *ip, struct cop_error *err)
 {
         const struct cop_proc *p = &d->tree.procs[index];
-        struct cop_op ops[3];
         siginfo_t info = {0};
 
         ip->state = state_of(d, p, ip);
@@ -685,13 +720,8 @@ static int dump_stop(struct cop_dump *d, uint32_t index, struct img_proc *ip, st
                 ip->stop_told = IMG_STOP_NEW;
                 return 0;
         }
-        struct cop_proc *parent = &d->tree.procs[p->parent];
-        ops[0] = cop_op(SYS_waitid, 0, P_PID, (uint64_t)p->nspid, cop_batch_data(parent, &parent->tasks[0], 0),
-                        WSTOPPED | WNOHANG | WNOWAIT | __WALL, 0, 0);
-        int r = cop_batch_start(parent, &parent->tasks[0], ops, 1, &info, sizeof(info), err);
-        if (r == 0)
-                r = cop_batch_wait(parent, &parent->tasks[0], ops, 1, &info, sizeof(info), err);
-        ip->stop_told = r == 0 && ops[0].result == 0 && info.si_pid == 0 ? IMG_STOP_WAITED : IMG_STOP_SENT;
+        int r = ask_parent(d, index, WSTOPPED, &info, err);
+        ip->stop_told = r == 0 && info.si_pid == 0 ? IMG_STOP_WAITED : IMG_STOP_SENT;
         return r;
 }
 
@@ -756,9 +786,9 @@ static int dump_each(struct cop_dump *d, struct sharing *sharing, struct cop_err
                 ip.umask = status.umask;
                 ip.exit_signal = stat.exit_signal;
                 if (p->zombie) {
-                        ip.state = IMG_ZOMBIE;
-                        ip.exit_status = stat.exit_code;
-                        ip.comm = cop_image_puts(d->writer, stat.comm);
+                        r = dump_zombie(d, i, &ip, &stat, &status, err);
+                        if (r < 0)
+                                return r;
                 } else {
                         ip.leader_ended = p->leader_ended;
                         if (p->leader_ended) {

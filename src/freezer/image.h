@@ -152,6 +152,7 @@ struct img_proc {
         uint32_t coredump_filter;
         uint32_t mdwe, memory_merge; /* PR_GET_MDWE, PR_GET_MEMORY_MERGE */
         uint32_t loginuid;           /* of the audit system; UINT32_MAX: none */
+        uint32_t uid, gid;           /* of a zombie, inside the tree's user namespace */
         uint32_t reserved;
         uint64_t syscall_insn; /* without a vdso: address of a system call instruction in its memory */
 };

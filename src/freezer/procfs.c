@@ -122,6 +122,8 @@ int cop_procfs_status(int dir_fd, struct cop_procfs_status *ret, struct cop_erro
                 return r;
         s.tracer = (pid_t)cop_procfs_field_u64(text, "TracerPid", 10);
         s.umask = (uint32_t)cop_procfs_field_u64(text, "Umask", 8);
+        s.uid = (uint32_t)cop_procfs_field_u64(text, "Uid", 10);
+        s.gid = (uint32_t)cop_procfs_field_u64(text, "Gid", 10);
         s.no_new_privs = (uint32_t)cop_procfs_field_u64(text, "NoNewPrivs", 10);
         s.seccomp = (uint32_t)cop_procfs_field_u64(text, "Seccomp", 10);
         s.filters = (uint32_t)cop_procfs_field_u64(text, "Seccomp_filters", 10);

@@ -25,6 +25,7 @@ int cop_procfs_stat(int dir_fd, struct cop_procfs_stat *ret, struct cop_error *e
 struct cop_procfs_status {
         pid_t tracer;
         uint32_t umask;
+        uint32_t uid, gid;                       /* the real ones */
         uint32_t no_new_privs, seccomp, filters; /* how many seccomp filters */
         uint64_t inheritable, permitted, effective, bounding, ambient;
         uint64_t ignored;      /* signals, the lowest bit is 1 */

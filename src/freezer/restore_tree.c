@@ -249,6 +249,8 @@ __attribute__((noreturn)) static void become_zombie(struct cop_restore *r, uint3
         if (ret < 0)
                 report_and_exit(r, &err);
         prctl(PR_SET_NAME, cop_restore_string(r, &p->comm));
+        if (p->uid || p->gid) /* an owner's namespace may not have them */
+                (void)!(setresgid(p->gid, p->gid, p->gid) < 0 || setresuid(p->uid, p->uid, p->uid) < 0);
         cop_restore_end(p->exit_status);
 }
 
