@@ -154,7 +154,7 @@ int cop_dump_locks(struct cop_dump *d, uint32_t proc, int fd, const char *text, 
 bool cop_dump_has_lease(const char *text);
 /* dump_process_file.c: descriptors that stand for a process: a pidfd of `pid` (as the engine sees it; not positive: it has ended),
  * a file of procfs. */
-int cop_dump_pidfd(struct cop_dump *d, const struct cop_dump_file *known, struct img_file *f, pid_t pid,
+int cop_dump_pidfd(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, pid_t pid,
                    struct cop_error *err);
 int cop_dump_proc_file(struct cop_dump *d, const struct cop_dump_file *known, struct img_file *f, const char *path,
                        const struct stat *st, struct cop_error *err);

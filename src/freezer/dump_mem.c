@@ -416,6 +416,8 @@ static int check_area(struct cop_dump *d, uint32_t proc, const struct cop_vma *v
                                          (unsigned long long)v->start);
         if (strncmp(path, "anon_inode:[io_uring]", 21) == 0)
                 return cop_not_freezable(d, proc, err, "holds an io_uring");
+        if (strncmp(path, "/[aio]", 6) == 0)
+                return cop_not_freezable(d, proc, err, "has a context of asynchronous I/O (io_setup)");
         if (v->pfnmap || strncmp(path, "anon_inode:", 11) == 0)
                 return cop_not_freezable(d, proc, err, "maps device memory (%.80s) at %#llx", path,
                                          (unsigned long long)v->start);
@@ -476,6 +478,29 @@ static int dump_guards(struct cop_dump *d, uint32_t proc, int pagemap_fd, struct
         return 0;
 }
 
+static uint64_t note_vdso(struct img_proc *ip, const struct cop_vma *v)
+{
+        if (!v->vvar && !v->vdso)
+                return 0;
+        if (ip->vdso == 0)
+                ip->vdso = v->start;
+        if (v->vdso)
+                ip->vdso_text = v->start;
+        ip->vdso_size = v->end - ip->vdso;
+        return v->end - v->start;
+}
+
+/* A thaw can map all of it, as the first process has it, or nothing. */
+static int check_vdso(struct cop_dump *d, uint32_t proc, uint64_t bytes, struct cop_error *err)
+{
+        const struct img_proc *ip = cop_image_record(d->writer, IMG_PROCS, proc),
+                              *first = cop_image_record(d->writer, IMG_PROCS, 0);
+        bool whole = ip->vdso_size == bytes && bytes == first->vdso_size &&
+                     ip->vdso_text - ip->vdso == first->vdso_text - first->vdso;
+
+        return bytes == 0 || whole ? 0 : cop_not_freezable(d, proc, err, "has unmapped or moved a part of its vdso");
+}
+
 static int dump_process(struct cop_dump *d, uint32_t proc, struct cop_error *err)
 {
         struct cop_vmas *vs = &d->vmas[proc];
@@ -485,6 +510,7 @@ static int dump_process(struct cop_dump *d, uint32_t proc, struct cop_error *err
         uint32_t first_vma = cop_image_count(d->writer, IMG_VMAS),
                  first_extent = cop_image_count(d->writer, IMG_EXTENTS);
         _cleanup_close_ int pagemap_fd = openat(d->tree.procs[proc].dir_fd, "pagemap", O_RDONLY | O_CLOEXEC);
+        uint64_t special = 0;
         size_t k = 0;
         int r = 0;
 
@@ -499,12 +525,7 @@ static int dump_process(struct cop_dump *d, uint32_t proc, struct cop_error *err
         for (size_t i = 0; i < vs->count && r == 0; i++) {
                 const struct cop_vma *v = &vs->list[i];
                 if (v->special) {
-                        if (v->vvar && ip->vdso == 0)
-                                ip->vdso = v->start;
-                        if (v->vdso)
-                                ip->vdso_text = v->start;
-                        if (v->vvar || v->vdso)
-                                ip->vdso_size = v->end - ip->vdso;
+                        special += note_vdso(ip, v);
                         continue;
                 }
                 struct cop_run piece = {0};
@@ -534,6 +555,8 @@ static int dump_process(struct cop_dump *d, uint32_t proc, struct cop_error *err
         }
         if (r == 0)
                 finish_area(&s);
+        if (r == 0)
+                r = check_vdso(d, proc, special, err);
         ip = cop_image_record(d->writer, IMG_PROCS, proc);
         ip->first_vma = first_vma;
         ip->vmas = cop_image_count(d->writer, IMG_VMAS) - first_vma;

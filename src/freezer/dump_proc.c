@@ -19,6 +19,7 @@
 
 #include "base/cleanup.h"
 #include "base/fs.h"
+#include "freezer/births.h"
 #include "freezer/dump.h"
 #include "freezer/watch.h"
 
@@ -157,12 +158,11 @@ static bool only_watched(struct cop_proc *p, struct cop_task *t)
                result == -COP_WATCH_ANSWER;
 }
 
-/* The first code that is run in a process would take a pending SIGTRAP, and be taken for done. */
-static int check_traps(struct cop_dump *d, uint32_t index, const struct cop_procfs_status *status,
-                       struct cop_error *err)
+static void look_for_traps(struct cop_proc *p, const struct cop_procfs_status *status)
 {
-        d->tree.procs[index].trap_ignored = cop_procfs_ignores(status, SIGTRAP);
-        return cop_procfs_pending(status, SIGTRAP) ? cop_not_freezable(d, index, err, "has a pending SIGTRAP") : 0;
+        p->no_traps = cop_procfs_ignores(status, SIGTRAP);
+        for (size_t k = 0; k < p->task_count && !p->no_traps; k++)
+                p->no_traps = cop_trap_pending(p->tasks[k].tid);
 }
 
 /* Where the engine cannot make calls inside: those of 32-bit code are others, and dispatched ones come back to the program as signals. */
@@ -189,9 +189,11 @@ int cop_dump_check_filters(struct cop_dump *d, struct cop_error *err)
 
         if (calls < 0)
                 return calls;
-        for (uint32_t i = 0; i < d->tree.count && d->guest; i++)
+        for (uint32_t i = 0; i < d->tree.count; i++)
                 for (size_t k = 0; k < d->tree.procs[i].task_count; k++) {
                         struct cop_proc *p = &d->tree.procs[i];
+                        if (p->tasks[k].unconfined && !d->guest)
+                                continue;
                         struct cop_procfs_status status;
                         char path[32];
                         snprintf(path, sizeof(path), "task/%d", p->tasks[k].tid);
@@ -201,10 +203,11 @@ int cop_dump_check_filters(struct cop_dump *d, struct cop_error *err)
                         int r = cop_procfs_status(dir_fd, &status, err);
                         if (r < 0)
                                 return r;
-                        r = check_traps(d, i, &status, err);
-                        if (r < 0)
-                                return r;
-                        if (status.seccomp == SECCOMP_MODE_FILTER &&
+                        look_for_traps(p, &status);
+                        if (status.seccomp == SECCOMP_MODE_STRICT)
+                                return cop_not_freezable(d, i, err,
+                                                         "is in strict seccomp mode, which only root may suspend");
+                        if (status.seccomp == SECCOMP_MODE_FILTER && d->guest &&
                             (status.filters != 1 || !d->parent || !only_watched(p, &p->tasks[k])))
                                 return cop_not_freezable(d, i, err, "has a seccomp filter, which only root may read");
                 }
@@ -294,7 +297,7 @@ static uint32_t first_with(struct cop_dump *d, struct sharing *s, int kind, uint
         return list[low] = index;
 }
 
-/* A thaw can clone a child with what its parent has, but not where somebody else clones it (restore_tree.c, "Sessions"). */
+/* A thaw can clone a child with what its parent has, but not where somebody else clones it (births.c). */
 static int check_shared(struct cop_dump *d, uint32_t index, struct sharing *s, int kind, const struct img_proc *ip,
                         struct cop_error *err)
 {
@@ -304,9 +307,7 @@ static int check_shared(struct cop_dump *d, uint32_t index, struct sharing *s, i
         s->first[kind][index] = first;
         if (first == index)
                 return 0;
-        const struct img_proc *parent = cop_image_record(d->writer, IMG_PROCS, ip->parent);
-        if (kind == SHARE_VM || s->first[kind][ip->parent] != first || !parent ||
-            (ip->sid != ip->pid && ip->sid != parent->sid))
+        if (kind == SHARE_VM || s->first[kind][ip->parent] != first)
                 return cop_not_freezable(d, index, err, "shares %s with process %d%s", names[kind],
                                          d->tree.procs[first].nspid,
                                          kind == SHARE_VM ? "" : ", which is not its parent");
@@ -473,8 +474,8 @@ static int dump_thread(struct cop_dump *d, uint32_t index, struct cop_task *t, s
                 r = dump_filters(d, index, t->tid, &it, err);
                 if (r < 0)
                         return r;
-        } else if (status.seccomp)
-                return cop_not_freezable(d, index, err, "is in strict seccomp mode");
+        }
+        it.seccomp_strict = status.seccomp == SECCOMP_MODE_STRICT;
         struct img_ref signals = dump_signals(d, t->tid, 0, timers);
         it.first_signal = signals.offset;
         it.signals = signals.length;
@@ -509,6 +510,22 @@ static int dump_lock_future(struct cop_proc *p, struct img_proc *ip, struct cop_
         return r;
 }
 
+static int64_t word_of(const struct cop_proc *p, const char *name, int base, int64_t otherwise)
+{
+        _cleanup_free_ char *text = NULL;
+
+        return cop_read_word(p->dir_fd, name, &text, NULL) == 0 ? strtoll(text, NULL, base) : otherwise;
+}
+
+static void dump_words(struct cop_dump *d, const struct cop_proc *p, struct img_proc *ip)
+{
+        ip->oom_score_adj = (int32_t)word_of(p, "oom_score_adj", 10, 0);
+        ip->coredump_filter = (uint32_t)word_of(p, "coredump_filter", 16, IMG_COREDUMP_FILTER);
+        ip->loginuid = (uint32_t)word_of(p, "loginuid", 10, UINT32_MAX);
+        if (ip->loginuid != UINT32_MAX)
+                ip->loginuid = cop_dump_uid(d, ip->loginuid);
+}
+
 /* "cwd" or "root". */
 static int dump_folder(struct cop_dump *d, const struct cop_proc *p, const char *name, struct img_ref *ret,
                        uint32_t *ret_file, struct cop_error *err)
@@ -534,7 +551,6 @@ static int dump_folder(struct cop_dump *d, const struct cop_proc *p, const char 
 static int dump_process(struct cop_dump *d, struct cop_proc *p, struct img_proc *ip, const struct answers *a,
                         const struct cop_op *ops, const struct cop_procfs_stat *stat, struct cop_error *err)
 {
-        _cleanup_free_ char *text = NULL;
 
         ip->dumpable = (uint32_t)ops[OP_DUMPABLE].result;
         ip->subreaper = (uint32_t)a->subreaper;
@@ -561,12 +577,7 @@ static int dump_process(struct cop_dump *d, struct cop_proc *p, struct img_proc 
                 r = dump_folder(d, p, "root", &ip->root, &ip->root_file, err);
         if (r < 0)
                 return r;
-        if (cop_read_word(p->dir_fd, "oom_score_adj", &text, NULL) == 0)
-                ip->oom_score_adj = atoi(text);
-        _cleanup_free_ char *filter = NULL;
-        ip->coredump_filter = cop_read_word(p->dir_fd, "coredump_filter", &filter, NULL) == 0
-                                      ? (uint32_t)strtoul(filter, NULL, 16)
-                                      : IMG_COREDUMP_FILTER;
+        dump_words(d, p, ip);
         return dump_auxv(d, p, ip, err);
 }
 
@@ -578,6 +589,27 @@ static const struct cop_vma *find_vdso(const struct cop_vmas *vs)
         return NULL;
 }
 
+/* Of the vdso, or of any code where that is unmapped. */
+static int find_instruction(struct cop_dump *d, uint32_t index, struct img_proc *ip, struct cop_error *err)
+{
+        const struct cop_vma *vdso = find_vdso(&d->vmas[index]);
+        struct cop_proc *p = &d->tree.procs[index];
+
+        if (vdso && cop_vdso_syscall()) {
+                p->syscall_insn = vdso->start + cop_vdso_syscall();
+                return 0;
+        }
+        for (size_t i = 0; i < d->vmas[index].count && !ip->syscall_insn; i++) {
+                const struct cop_vma *v = &d->vmas[index].list[i];
+                if (v->flags & IMG_VMA_EXEC && !v->special)
+                        ip->syscall_insn = cop_find_syscall(p, v->start, v->end - v->start);
+        }
+        p->syscall_insn = ip->syscall_insn;
+        return p->syscall_insn ? 0
+                               : cop_not_freezable(d, index, err,
+                                                   "has unmapped its vdso, and has no system call instruction besides");
+}
+
 static int start_batches(struct cop_proc *p, const struct cop_vma *vdso, struct cop_op (*ops)[COP_SLOT_OPS],
                          struct cop_error *err)
 {
@@ -586,7 +618,7 @@ static int start_batches(struct cop_proc *p, const struct cop_vma *vdso, struct 
         for (size_t k = 0; r == 0 && vdso && k < p->task_count; k++)
                 r = cop_leave_vdso(p, &p->tasks[k], vdso->start, vdso->end, err);
         if (r == 0)
-                r = cop_batch_begin(p, vdso ? vdso->start : 0, err);
+                r = cop_batch_begin(p, err);
         size_t started = 0;
         for (size_t k = 0; r == 0 && k < p->task_count; k++) {
                 size_t n = fill_ops(p, &p->tasks[k], ops[k], k == 0);
@@ -625,11 +657,46 @@ static enum img_proc_state state_of(const struct cop_dump *d, const struct cop_p
         return p->tasks[0].group_stop && !goes_on ? IMG_STOPPED : IMG_RUNNING;
 }
 
+/* What waitid() would tell the parent; nothing when info.si_pid is 0. */
+static int ask_parent(struct cop_dump *d, uint32_t index, int options, siginfo_t *ret_info, struct cop_error *err)
+{
+        const struct cop_proc *p = &d->tree.procs[index];
+        struct cop_proc *parent = &d->tree.procs[p->parent];
+        struct cop_op ops[2];
+        siginfo_t info = {0};
+
+        ops[0] = cop_op(SYS_waitid, 0, P_PID, (uint64_t)p->nspid, cop_batch_data(parent, &parent->tasks[0], 0),
+                        (uint64_t)options | WNOHANG | WNOWAIT | __WALL, 0, 0);
+        int r = cop_batch_start(parent, &parent->tasks[0], ops, 1, &info, sizeof(info), err);
+        if (r == 0)
+                r = cop_batch_wait(parent, &parent->tasks[0], ops, 1, &info, sizeof(info), err);
+        if (r == 0 && ops[0].result < 0)
+                info.si_pid = 0;
+        *ret_info = info;
+        return r;
+}
+
+/* The kernel does not tell an owner how a process ended that has changed its ids: its stat says 0. */
+static int dump_zombie(struct cop_dump *d, uint32_t index, struct img_proc *ip, const struct cop_procfs_stat *stat,
+                       const struct cop_procfs_status *status, struct cop_error *err)
+{
+        siginfo_t info = {0};
+        int r = d->guest && stat->exit_code == 0 ? ask_parent(d, index, WEXITED, &info, err) : 0;
+
+        ip->state = IMG_ZOMBIE;
+        ip->exit_status = info.si_pid == 0             ? stat->exit_code
+                          : info.si_code == CLD_EXITED ? info.si_status << 8
+                                                       : info.si_status;
+        ip->uid = cop_dump_uid(d, status->uid);
+        ip->gid = cop_dump_gid(d, status->gid);
+        ip->comm = cop_image_puts(d->writer, stat->comm);
+        return r;
+}
+
 /* Asks the parent whether a stop is left to be waited for. */
 static int dump_stop(struct cop_dump *d, uint32_t index, struct img_proc *ip, struct cop_error *err)
 {
         const struct cop_proc *p = &d->tree.procs[index];
-        struct cop_op ops[3];
         siginfo_t info = {0};
 
         ip->state = state_of(d, p, ip);
@@ -640,13 +707,8 @@ static int dump_stop(struct cop_dump *d, uint32_t index, struct img_proc *ip, st
                 ip->stop_told = IMG_STOP_NEW;
                 return 0;
         }
-        struct cop_proc *parent = &d->tree.procs[p->parent];
-        ops[0] = cop_op(SYS_waitid, 0, P_PID, (uint64_t)p->nspid, cop_batch_data(parent, &parent->tasks[0], 0),
-                        WSTOPPED | WNOHANG | WNOWAIT | __WALL, 0, 0);
-        int r = cop_batch_start(parent, &parent->tasks[0], ops, 1, &info, sizeof(info), err);
-        if (r == 0)
-                r = cop_batch_wait(parent, &parent->tasks[0], ops, 1, &info, sizeof(info), err);
-        ip->stop_told = r == 0 && ops[0].result == 0 && info.si_pid == 0 ? IMG_STOP_WAITED : IMG_STOP_SENT;
+        int r = ask_parent(d, index, WSTOPPED, &info, err);
+        ip->stop_told = r == 0 && info.si_pid == 0 ? IMG_STOP_WAITED : IMG_STOP_SENT;
         return r;
 }
 
@@ -662,7 +724,9 @@ static int dump_live(struct cop_dump *d, uint32_t index, struct img_proc *ip, co
 
         if (!ops || !a)
                 return cop_error_errno(err, ENOMEM, "collecting pid %d", p->nspid);
-        r = start_batches(p, find_vdso(&d->vmas[index]), ops, err);
+        r = find_instruction(d, index, ip, err);
+        if (r == 0)
+                r = start_batches(p, find_vdso(&d->vmas[index]), ops, err);
         if (r == 0)
                 r = cop_timers_collect(d, index, &timers, err);
         ip->first_thread = cop_image_count(d->writer, IMG_THREADS);
@@ -714,9 +778,9 @@ static int dump_each(struct cop_dump *d, struct sharing *sharing, struct cop_err
                 ip.umask = status.umask;
                 ip.exit_signal = stat.exit_signal;
                 if (p->zombie) {
-                        ip.state = IMG_ZOMBIE;
-                        ip.exit_status = stat.exit_code;
-                        ip.comm = cop_image_puts(d->writer, stat.comm);
+                        r = dump_zombie(d, i, &ip, &stat, &status, err);
+                        if (r < 0)
+                                return r;
                 } else {
                         ip.leader_ended = p->leader_ended;
                         if (p->leader_ended) {
@@ -725,9 +789,8 @@ static int dump_each(struct cop_dump *d, struct sharing *sharing, struct cop_err
                                 ip.comm = cop_image_puts(d->writer, p->comm);
                         }
                         p->locked_kb = status.locked_kb;
-                        r = check_traps(d, i, &status, err);
-                        if (r == 0)
-                                r = check_namespaces(d, i, &first, err);
+                        look_for_traps(p, &status);
+                        r = check_namespaces(d, i, &first, err);
                         if (r == 0)
                                 r = check_sharing(d, i, sharing, &ip, err);
                         if (r == 0)
@@ -740,6 +803,20 @@ static int dump_each(struct cop_dump *d, struct sharing *sharing, struct cop_err
         return 0;
 }
 
+/* Can a thaw make the tree? */
+static int check_births(struct cop_dump *d, struct cop_error *err)
+{
+        uint32_t n = cop_image_count(d->writer, IMG_PROCS), index = 0;
+        _cleanup_free_ struct cop_birth *births = malloc(n * sizeof(*births));
+        const struct img_proc *procs = cop_image_record(d->writer, IMG_PROCS, 0);
+        const char *why;
+        int r = births && procs ? cop_births_plan(procs, n, births, &index, &why) : -ENOMEM;
+
+        if (r == -ENOMEM)
+                return cop_error_errno(err, ENOMEM, "planning the tree");
+        return r < 0 ? cop_not_freezable(d, index, err, "%s", why) : 0;
+}
+
 int cop_dump_procs(struct cop_dump *d, struct cop_error *err)
 {
         struct sharing sharing = {0};
@@ -747,6 +824,8 @@ int cop_dump_procs(struct cop_dump *d, struct cop_error *err)
 
         if (r == 0)
                 r = dump_each(d, &sharing, err);
+        if (r == 0)
+                r = check_births(d, err);
         sharing_done(&sharing);
         return r;
 }

@@ -1,22 +1,44 @@
 /* Descriptors that stand for a process: pidfds, files of procfs, and the namespaces of the tree, which each of its processes has.
  *
  * A thaw places them when all processes of the tree are there, but their other threads are not: what stands for one of those is
- * refused.  What stood for a process that has ended will stand for another one that has ended: it says the same of it, nothing.
+ * refused.  What stood for a process that has ended will stand for another one that has ended.  A file of /proc says nothing of it; a pidfd
+ * tells its inode, which is another for each process (since 6.9), and how it ended (since 6.15).
  */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 
 #include "base/cleanup.h"
 #include "freezer/dump.h"
 
-int cop_dump_pidfd(struct cop_dump *d, const struct cop_dump_file *known, struct img_file *f, pid_t pid,
+struct pidfd_info { /* of linux/pidfd.h, since 6.13; mask and exit_code are used */
+        uint64_t mask, cgroup;
+        uint32_t ids[11];
+        int32_t exit_code;
+};
+#define PIDFD_GET_INFO_ _IOWR(0xFF, 11, struct pidfd_info)
+#define PIDFD_INFO_EXIT_ (1U << 3)
+
+static int dump_end(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct cop_error *err)
+{
+        struct pidfd_info info = {.mask = PIDFD_INFO_EXIT_};
+        int fd = cop_dump_duplicate(d, known, err);
+
+        if (fd < 0)
+                return fd;
+        if (ioctl(fd, PIDFD_GET_INFO_, &info) == 0 && info.mask & PIDFD_INFO_EXIT_)
+                f->arg[1] = (uint64_t)(info.exit_code & 0xffff);
+        return 0;
+}
+
+int cop_dump_pidfd(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, pid_t pid,
                    struct cop_error *err)
 {
         if (pid <= 0)
-                return 0;
+                return dump_end(d, known, f, err);
         f->arg[0] = (uint64_t)cop_pid_inside(d->tree.pidns_fd, pid);
         for (uint32_t i = 0; i < d->tree.count && f->arg[0]; i++)
                 if (d->tree.procs[i].pid == pid)

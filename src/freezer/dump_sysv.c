@@ -52,8 +52,13 @@ static int dump_messages(struct cop_dump *d, int id, struct img_file *f, struct 
 {
         _cleanup_free_ long *buf = malloc(sizeof(long) + MESSAGE_MAX);
 
+        struct msqid_ds ds;
+
         if (!buf)
                 return cop_error_errno(err, ENOMEM, "reading messages");
+        if (msgctl(id, IPC_STAT, &ds) < 0)
+                return cop_error_errno(err, errno, "reading the SysV queue %d", id);
+        f->arg[IMG_SYSV_ROOM] = ds.msg_qbytes;
         f->first_packet = cop_image_count(d->writer, IMG_PACKETS);
         for (long i = 0;; i++) {
                 ssize_t n = msgrcv(id, buf, MESSAGE_MAX, i, IPC_NOWAIT | MSG_COPY);
@@ -122,6 +127,35 @@ static int dump_kind(struct cop_dump *d, unsigned type, const char *path, struct
         return 0;
 }
 
+struct img_ipc_limits cop_ipc_limits(void)
+{
+        struct shminfo shm = {0};
+        struct seminfo sem = {0};
+        struct msginfo msg = {0};
+
+        (void)!shmctl(0, IPC_INFO, (struct shmid_ds *)(void *)&shm);
+        (void)!semctl(0, 0, IPC_INFO, &sem);
+        (void)!msgctl(0, IPC_INFO, (struct msqid_ds *)(void *)&msg);
+        return (struct img_ipc_limits){
+                .shmmax = shm.shmmax,
+                .shmall = shm.shmall,
+                .shmmni = shm.shmmni,
+                .msgmax = (uint64_t)msg.msgmax,
+                .msgmnb = (uint64_t)msg.msgmnb,
+                .msgmni = (uint64_t)msg.msgmni,
+                .sem = {(uint32_t)sem.semmsl, (uint32_t)sem.semmns, (uint32_t)sem.semopm, (uint32_t)sem.semmni},
+        };
+}
+
+static void dump_limits(struct cop_dump *d)
+{
+        struct img_ipc_limits limits = cop_ipc_limits();
+        struct img_file f = {.kind = IMG_FILE_SYSV, .arg[IMG_SYSV_TYPE] = IMG_SYSV_LIMITS};
+
+        f.data = cop_image_put(d->writer, &limits, sizeof(limits));
+        cop_image_add(d->writer, IMG_FILES, &f);
+}
+
 int cop_dump_sysv(struct cop_dump *d, struct cop_error *err)
 {
         struct cop_visit visit;
@@ -129,6 +163,7 @@ int cop_dump_sysv(struct cop_dump *d, struct cop_error *err)
 
         if (r < 0)
                 return r;
+        dump_limits(d);
         r = dump_kind(d, IMG_SYSV_SHM, "/proc/sysvipc/shm", err);
         if (r == 0)
                 r = dump_kind(d, IMG_SYSV_SEM, "/proc/sysvipc/sem", err);

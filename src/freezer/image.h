@@ -133,7 +133,7 @@ struct img_proc {
         uint64_t mm[11];    /* the first 11 words of struct prctl_mm_map */
         uint64_t vdso;      /* address of vvar, 0 if unmapped */
         uint64_t vdso_size; /* vvar + vdso */
-        uint64_t vdso_text; /* address of the vdso itself */
+        uint64_t vdso_text; /* address of the vdso itself, 0 if unmapped */
         uint64_t rlimits[16][2];
         uint64_t itimers[3][4];
         uint32_t umask;
@@ -152,6 +152,10 @@ struct img_proc {
         uint32_t coredump_filter;
         uint32_t mdwe, memory_merge;  /* PR_GET_MDWE, PR_GET_MEMORY_MERGE */
         uint32_t cwd_file, root_file; /* file indexes when they have been removed, else IMG_NONE */
+        uint32_t loginuid;            /* of the audit system; UINT32_MAX: none */
+        uint32_t uid, gid;            /* of a zombie, inside the tree's user namespace */
+        uint32_t reserved;
+        uint64_t syscall_insn; /* without a vdso: address of a system call instruction in its memory */
 };
 
 /* What a thread was doing, told from orig_rax and rax; see interrupted.c. */
@@ -180,6 +184,8 @@ struct img_thread {
         uint32_t first_filter, filters;
         uint64_t
                 wait_end; /* of the call that it makes again, by the tree's monotonic clock; 0: it has no limit (waits.h) */
+        uint32_t seccomp_strict; /* it may read, write and end, nothing else */
+        uint32_t reserved;
 };
 
 enum img_vma_flags {
@@ -237,7 +243,7 @@ enum img_file_kind {
         IMG_FILE_SIGNALFD, /* arg: mask */
         IMG_FILE_INOTIFY,  /* watches; arg[0]: events were not read yet */
         IMG_FILE_MEMFD,    /* extents; arg: size, seals, mode, IMG_ARG_…; link: shared object */
-        IMG_FILE_PIDFD,    /* arg: pid inside, flags */
+        IMG_FILE_PIDFD,    /* arg: pid inside, 0: of a process that has ended, with which status */
         IMG_FILE_UNIX,     /* see img_file.arg in dump_sock.c */
         IMG_FILE_INET,
         IMG_FILE_NETLINK,

@@ -177,7 +177,8 @@ static bool check_thread(const struct cop_image *im, uint32_t i)
 
         return t->tid > 0 && ref_ok(im, &t->xstate) && range_ok(im, IMG_SIGNALS, t->first_signal, t->signals) &&
                range_ok(im, IMG_FILTERS, t->first_filter, t->filters) && ref_ok(im, &t->affinity) &&
-               ref_ok(im, &t->creds.groups) && t->creds.groups.length % 4 == 0 && memchr(t->comm, 0, sizeof(t->comm));
+               ref_ok(im, &t->creds.groups) && t->creds.groups.length % 4 == 0 &&
+               (!t->seccomp_strict || t->filters == 0) && memchr(t->comm, 0, sizeof(t->comm));
 }
 
 static bool check_other(const struct cop_image *im, unsigned kind, uint32_t i)

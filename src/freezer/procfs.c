@@ -158,6 +158,8 @@ int cop_procfs_status(int dir_fd, struct cop_procfs_status *ret, struct cop_erro
                 return r;
         s.tracer = (pid_t)cop_procfs_field_u64(text, "TracerPid", 10);
         s.umask = (uint32_t)cop_procfs_field_u64(text, "Umask", 8);
+        s.uid = (uint32_t)cop_procfs_field_u64(text, "Uid", 10);
+        s.gid = (uint32_t)cop_procfs_field_u64(text, "Gid", 10);
         s.no_new_privs = (uint32_t)cop_procfs_field_u64(text, "NoNewPrivs", 10);
         s.seccomp = (uint32_t)cop_procfs_field_u64(text, "Seccomp", 10);
         s.filters = (uint32_t)cop_procfs_field_u64(text, "Seccomp_filters", 10);
@@ -165,7 +167,6 @@ int cop_procfs_status(int dir_fd, struct cop_procfs_status *ret, struct cop_erro
         s.ns_pgid = innermost(text, "NSpgid", NULL);
         s.ns_sid = innermost(text, "NSsid", NULL);
         s.ignored = cop_procfs_field_u64(text, "SigIgn", 16);
-        s.pending = cop_procfs_field_u64(text, "SigPnd", 16) | cop_procfs_field_u64(text, "ShdPnd", 16);
         s.locked_kb = cop_procfs_field_u64(text, "VmLck", 10);
         s.inheritable = cop_procfs_field_u64(text, "CapInh", 16);
         s.permitted = cop_procfs_field_u64(text, "CapPrm", 16);

@@ -26,10 +26,10 @@ int cop_procfs_stat(int dir_fd, struct cop_procfs_stat *ret, struct cop_error *e
 struct cop_procfs_status {
         pid_t tracer;
         uint32_t umask;
+        uint32_t uid, gid;                       /* the real ones */
         uint32_t no_new_privs, seccomp, filters; /* how many seccomp filters */
         uint64_t inheritable, permitted, effective, bounding, ambient;
         uint64_t ignored;      /* signals, the lowest bit is 1 */
-        uint64_t pending;      /* of the process or of the thread */
         uint64_t locked_kb;    /* of its memory */
         int ns_depth;          /* how many pid namespaces deep */
         pid_t ns_pgid, ns_sid; /* in the innermost */
@@ -39,10 +39,6 @@ int cop_procfs_status(int dir_fd, struct cop_procfs_status *ret, struct cop_erro
 static inline bool cop_procfs_ignores(const struct cop_procfs_status *status, int sig)
 {
         return status->ignored >> (sig - 1) & 1;
-}
-static inline bool cop_procfs_pending(const struct cop_procfs_status *status, int sig)
-{
-        return status->pending >> (sig - 1) & 1;
 }
 
 /* Soft and hard limits by RLIMIT_*, RLIM_INFINITY where there is none.  prlimit(2) would want CAP_SYS_RESOURCE where the process has

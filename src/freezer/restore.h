@@ -12,12 +12,14 @@
 #pragma once
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 #include <time.h>
 
 #include "base/err.h"
+#include "freezer/births.h"
 #include "freezer/freezer.h"
 #include "freezer/image.h"
 #include "freezer/tramp.h"
@@ -49,6 +51,7 @@ struct cop_stand_in; /* restore_as.c */
 struct cop_restore {
         const struct cop_thaw_request *request; /* borrowed */
         const struct cop_image *image;          /* borrowed */
+        const struct cop_birth *births;         /* borrowed; of each process */
         struct cop_restore_shared *shared;
         size_t shared_size;
         int shared_fd;
@@ -61,7 +64,7 @@ struct cop_restore {
         uint32_t self;                 /* index of the process this stub becomes */
         struct cop_stand_in *stand_in; /* owned; makes calls in another's name, while objects are made */
         bool new_uts;
-        bool unwatched; /* undumpable processes cannot be traced later: their memory is copied, so that nothing needs watching */
+        bool unwatched; /* all undumpable processes; in a stub its own: memory is copied, so that nothing needs watching */
 };
 
 #define RESTORE_PROC(r, i) IMG_RECORD((r)->image, IMG_PROCS, img_proc, i)
@@ -97,6 +100,13 @@ int cop_restore_without_name(struct cop_restore *r, const struct img_file *f);
 int cop_restore_removed(struct cop_restore *r, uint32_t index, struct cop_error *err);
 /* Moves a descriptor to a number >= base_fd (closing the old one); -errno. */
 int cop_restore_move_high(const struct cop_restore *r, int fd);
+/* restore_process_file.c: what stands for a process of the tree, when it is there, or a file of /proc, opened with
+ * `flags`; a descriptor, or -1 with errno.  And
+ * pidfds of processes that have ended, those of one process together. */
+int cop_restore_process_file(const struct cop_restore *r, const struct img_file *f, int flags);
+int cop_restore_pidfds_of_ended(struct cop_restore *r, struct cop_error *err);
+/* Ends the process with the status that wait() is to tell (but for the core dump), all signals being blocked. */
+__attribute__((noreturn)) void cop_restore_end(int status);
 /* restore_inotify.c: the watches of a descriptor that is open. */
 int cop_restore_inotify(struct cop_restore *r, uint32_t index, struct cop_error *err);
 /* restore_as.c: ends the child that made calls in the name of processes to come, so that their pids are free. */
@@ -109,9 +119,10 @@ bool cop_restore_sysv_doomed(const struct cop_image *im);
 void cop_restore_sysv_remove(const struct cop_image *im);
 /* restore_mem.c: builds the table and jumps; returns only on error. */
 int cop_restore_memory(struct cop_restore *r, struct cop_error *err);
-/* Does the thread have other seccomp filters than the first process?  Those may forbid what the trampoline does, so the thread parks
- * before it sets them, and the engine lets it go on from there when it can keep filters from being asked. */
-bool cop_restore_filters_late(const struct cop_image *image, const struct img_thread *t);
+/* Do threads of the process have other seccomp filters than the first process, each its own, or the strict mode?  Those may forbid what
+ * the trampoline does, so all of its threads park before they set them, and the engine lets one after the other go on from there when it
+ * can keep filters from being asked. */
+bool cop_restore_filters_late(const struct cop_image *image, const struct img_proc *p);
 
 enum { COP_MARK_START, COP_MARK_SETUP, COP_MARK_OBJECTS, COP_MARK_TREE, COP_MARK_FDS, COP_MARK_READY, COP_MARK_TABLE };
 static inline void cop_restore_mark(struct cop_restore *r, int which)
@@ -130,6 +141,29 @@ static inline uint64_t cop_restore_action(const struct cop_image *image, const s
         } *actions = cop_image_at(image, &p->sigactions);
 
         return actions[sig - 1].handler;
+}
+
+static inline bool cop_restore_holds_signal(const struct cop_image *image, uint32_t first, uint32_t count, int sig)
+{
+        for (uint32_t i = 0; i < count; i++)
+                if (*(const int32_t *)(const void *)IMG_RECORD(image, IMG_SIGNALS, img_signal, first + i)->info == sig)
+                        return true;
+        return false;
+}
+
+/* cop_proc.no_traps */
+static inline bool cop_restore_no_traps(const struct cop_image *image, const struct img_proc *p)
+{
+        bool no = cop_restore_action(image, p, SIGTRAP) == (uint64_t)(uintptr_t)SIG_IGN ||
+                  cop_restore_holds_signal(image, p->first_signal, p->signals, SIGTRAP);
+
+        for (uint32_t i = 0; i < p->threads && !no; i++) {
+                const struct img_thread *t = IMG_RECORD(image, IMG_THREADS, img_thread, p->first_thread + i);
+                no = cop_restore_holds_signal(image, t->first_signal, t->signals, SIGTRAP);
+        }
+        for (uint32_t i = 0; i < p->timers && !no; i++) /* its end may have come */
+                no = IMG_RECORD(image, IMG_TIMERS, img_timer, p->first_timer + i)->signal == SIGTRAP;
+        return no;
 }
 
 /* F_SEAL_FUTURE_WRITE forbids the mappings for writing that were made before. */

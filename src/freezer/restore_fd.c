@@ -54,7 +54,7 @@ static bool is_socket_file(const struct img_file *f)
 
 static bool late(const struct img_file *f)
 {
-        return f->kind == IMG_FILE_PIDFD || f->kind == IMG_FILE_PROC || f->kind == IMG_FILE_SYSV ||
+        return (f->kind == IMG_FILE_PIDFD && f->arg[0]) || f->kind == IMG_FILE_PROC || f->kind == IMG_FILE_SYSV ||
                (f->kind == IMG_FILE_DEVICE && major((dev_t)f->arg[0]) == 5 && minor((dev_t)f->arg[0]) == 0);
 }
 
@@ -468,6 +468,10 @@ static int fill_terminal(struct cop_restore *r, uint32_t index, struct cop_error
 
 int cop_restore_objects(struct cop_restore *r, struct cop_error *err)
 {
+        int ret = cop_restore_pidfds_of_ended(r, err);
+
+        if (ret < 0)
+                return ret;
         /* Slaves need their masters, so they come in a second round. */
         for (int round = 0; round < 2; round++)
                 for (uint32_t i = 0; i < r->image->count[IMG_FILES]; i++) {
@@ -475,12 +479,12 @@ int cop_restore_objects(struct cop_restore *r, struct cop_error *err)
                         if (r->objects[i] >= 0 || late(f) || cop_is_socket(f) || is_socket_file(f) ||
                             (f->kind == IMG_FILE_PTS) != (round == 1))
                                 continue;
-                        int ret = restore_one(r, i, err);
+                        ret = restore_one(r, i, err);
                         if (ret < 0)
                                 return ret;
                 }
         for (uint32_t i = 0; i < r->image->count[IMG_FILES]; i++) {
-                int ret = fill_terminal(r, i, err);
+                ret = fill_terminal(r, i, err);
                 if (ret < 0)
                         return ret;
         }
@@ -488,7 +492,7 @@ int cop_restore_objects(struct cop_restore *r, struct cop_error *err)
                 if (RESTORE_FILE(r, i)->kind == IMG_FILE_PTS && RESTORE_FILE(r, i)->arg[2] &&
                     ioctl(r->objects[i], TIOCEXCL) < 0)
                         return cop_error_errno(err, errno, "making a terminal exclusive");
-        int ret = cop_restore_sockets(r, err);
+        ret = cop_restore_sockets(r, err);
         for (uint32_t i = 0; ret == 0 && i < r->image->count[IMG_FILES]; i++)
                 if (is_socket_file(RESTORE_FILE(r, i)))
                         ret = restore_one(r, i, err);
@@ -498,59 +502,13 @@ int cop_restore_objects(struct cop_restore *r, struct cop_error *err)
         return ret;
 }
 
-static int open_pidfd(const struct img_file *f, pid_t pid)
-{
-        return (int)syscall(SYS_pidfd_open, pid, (int)f->flags & (O_NONBLOCK | COP_PIDFD_THREAD));
-}
-
-/* "/proc/17/task/17/stat", as it is called of another process. */
-static void path_of(pid_t pid, const char *path, char *ret, size_t size)
-{
-        const char *rest = strchr(path + strlen("/proc/"), '/'), *task = "/task/";
-        const char *after = rest && strncmp(rest, task, strlen(task)) == 0 ? rest + strlen(task) : NULL;
-
-        if (after)
-                snprintf(ret, size, "/proc/%d%s%d%s", pid, task, pid, after + strspn(after, "0123456789"));
-        else
-                snprintf(ret, size, "/proc/%d%s", pid, rest ? rest : "");
-}
-
-/* What stands for a process that has ended and been reaped: so has this one, when it is closed again. */
-static int open_of_ended(struct cop_restore *r, const struct img_file *f)
-{
-        char path[4352];
-        int fd;
-        pid_t pid = cop_restore_fork_helper(r);
-
-        if (pid == 0)
-                for (;;)
-                        pause();
-        if (pid < 0)
-                return -1;
-        if (f->kind == IMG_FILE_PIDFD)
-                fd = open_pidfd(f, pid);
-        else {
-                path_of(pid, cop_restore_string(r, &f->path), path, sizeof(path));
-                fd = open(path, ((int)f->flags & COP_FLAGS_OPEN) | O_CLOEXEC | O_NOCTTY);
-        }
-        int saved = errno;
-        kill(pid, SIGKILL);
-        waitpid(pid, NULL, __WALL);
-        errno = saved;
-        return fd;
-}
-
 static int open_late(struct cop_restore *r, uint32_t index, struct cop_error *err)
 {
         const struct img_file *f = RESTORE_FILE(r, index);
-        int fd;
+        int flags = ((int)f->flags & COP_FLAGS_OPEN) | O_CLOEXEC | O_NOCTTY;
+        bool process = f->kind == IMG_FILE_PIDFD || f->kind == IMG_FILE_PROC;
+        int fd = process ? cop_restore_process_file(r, f, flags) : open(cop_restore_string(r, &f->path), flags);
 
-        if (f->kind == IMG_FILE_PIDFD ? f->arg[0] == 0 : f->kind == IMG_FILE_PROC && f->arg[0])
-                fd = open_of_ended(r, f);
-        else if (f->kind == IMG_FILE_PIDFD)
-                fd = open_pidfd(f, (pid_t)f->arg[0]);
-        else
-                fd = open(cop_restore_string(r, &f->path), ((int)f->flags & COP_FLAGS_OPEN) | O_CLOEXEC | O_NOCTTY);
         if (fd < 0)
                 return cop_error_errno(err, errno, "opening %s",
                                        f->kind == IMG_FILE_PIDFD ? "a pidfd" : cop_restore_string(r, &f->path));

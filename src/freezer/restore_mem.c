@@ -160,7 +160,7 @@ struct pieces {
 static bool mapped(const struct cop_restore *r, const struct img_vma *v, const struct img_extent *e)
 {
         if (v->flags & (IMG_VMA_GROWSDOWN | IMG_VMA_LOCKED | IMG_VMA_SHARED | IMG_VMA_SEALED) ||
-            r->request->flags & COP_THAW_COPY || (r->unwatched && RESTORE_PROC(r, r->self)->dumpable != 1))
+            r->request->flags & COP_THAW_COPY || r->unwatched)
                 return false;
         return !(v->flags & IMG_VMA_WRITE) || (v->file == IMG_NONE && e->pages >= COP_RUN_LONG);
 }
@@ -593,10 +593,21 @@ __attribute__((noreturn)) static void jump(const struct cop_region *g, size_t sh
         __builtin_unreachable();
 }
 
+/* The watch is a filter, and next to one there is no strict mode; it makes its calls from the vdso.  Undumpable processes cannot be traced later by who has no rights. */
+static bool may_be_watched(const struct cop_restore *r, const struct img_proc *p)
+{
+        bool strict = false;
+
+        for (uint32_t i = 0; i < p->threads; i++)
+                strict = strict || RESTORE_THREAD(r, p->first_thread + i)->seccomp_strict;
+        return !strict && p->vdso_text && (!r->unwatched || p->dumpable == 1);
+}
+
 int cop_restore_memory(struct cop_restore *r, struct cop_error *err)
 {
         const struct img_proc *p = RESTORE_PROC(r, r->self);
         struct cop_region g = {0};
+        r->unwatched = !may_be_watched(r, p);
         int ret = make_region(r, p, &g, err);
 
         if (ret < 0)

@@ -24,6 +24,7 @@
 #include "base/cleanup.h"
 #include "freezer/restore_table.h"
 #include "freezer/timers.h"
+#include "freezer/tracee.h"
 
 #ifndef PR_SET_MDWE
 #define PR_SET_MDWE 65
@@ -141,45 +142,50 @@ static bool filters_equal(const struct cop_image *image, const struct img_thread
         return true;
 }
 
-bool cop_restore_filters_late(const struct cop_image *image, const struct img_thread *t)
+bool cop_restore_filters_late(const struct cop_image *image, const struct img_proc *p)
 {
         const struct img_proc *root = IMG_RECORD(image, IMG_PROCS, img_proc, 0);
-        const struct img_thread *first = IMG_RECORD(image, IMG_THREADS, img_thread, root->first_thread);
+        const struct img_thread *theirs = IMG_RECORD(image, IMG_THREADS, img_thread, root->first_thread);
+        const struct img_thread *own = IMG_RECORD(image, IMG_THREADS, img_thread, p->first_thread);
+        bool late = p->leader_ended && p->threads > 1 && own->filters > 0;
 
-        return t->filters > first->filters || !filters_equal(image, t, first, t->filters);
+        for (uint32_t i = 0; i < p->threads && !late; i++)
+                late = own[i].seccomp_strict || own[i].filters != own->filters || own[i].filters > theirs->filters ||
+                       !filters_equal(image, &own[i], theirs, own[i].filters);
+        return late;
 }
 
-/* Setting a filter compiles it: 0.25 ms for ours.  So where all threads have the same ones, the first sets them for all
- * (SECCOMP_FILTER_FLAG_TSYNC), when the others have done all that a filter may forbid. */
-static bool filters_together(const struct cop_restore *r, const struct img_proc *p)
+/* How many filters the first thread sets for all of its process (SECCOMP_FILTER_FLAG_TSYNC): those that all have had from the same hand.
+ * The kernel wants that of who sets one for all later.  And it compiles each: 0.25 ms for ours. */
+static uint32_t filters_together(const struct cop_image *image, const struct img_proc *p)
 {
-        const struct img_thread *first = RESTORE_THREAD(r, p->first_thread);
+        const struct img_thread *own = IMG_RECORD(image, IMG_THREADS, img_thread, p->first_thread);
+        uint32_t n = p->threads < 2 ? 0 : own->filters;
 
-        if (first->filters == 0 || p->threads < 2 || cop_restore_filters_late(r->image, first))
-                return false;
-        for (uint32_t i = 1; i < p->threads; i++) {
-                const struct img_thread *th = RESTORE_THREAD(r, p->first_thread + i);
-                if (th->filters != first->filters || !filters_equal(r->image, first, th, first->filters))
-                        return false;
+        for (uint32_t i = 1; i < p->threads && n > 0; i++) {
+                n = own[i].creds.no_new_privs != own->creds.no_new_privs ? 0 : MIN_OF(n, own[i].filters);
+                while (!filters_equal(image, own, &own[i], n))
+                        n--;
         }
-        return true;
+        return n;
 }
 
 static void add_filters(struct cop_restore *r, struct cop_region *g, struct cop_table *t, const struct img_thread *th)
 {
-        if (g->arrived && t != &g->main)
-                return;
-        if (g->arrived)
-                cop_table_add(g, t, COP_OP_AWAIT, 0, PTR(g->arrived), RESTORE_PROC(r, r->self)->threads - 1, 0, 0, 0,
-                              0);
-        for (uint32_t i = 0; i < th->filters; i++) {
+        const struct img_proc *p = RESTORE_PROC(r, r->self);
+        bool first = th == RESTORE_THREAD(r, p->first_thread);
+
+        /* When the others have done all that a filter may forbid. */
+        if (g->arrived && first)
+                cop_table_add(g, t, COP_OP_AWAIT, 0, PTR(g->arrived), p->threads - 1, 0, 0, 0, 0);
+        for (uint32_t i = first ? 0 : g->together; i < th->filters; i++) {
                 const struct img_filter *f = IMG_RECORD(r->image, IMG_FILTERS, img_filter, th->first_filter + i);
                 struct sock_fprog prog = {.len = (unsigned short)(f->program.length / sizeof(struct sock_filter))};
                 prog.filter = cop_region_put(g, cop_image_at(r->image, &f->program), f->program.length);
                 /* For all threads, a failure is the id of one; expect is 0. */
                 cop_table_add(g, t, COP_OP_CHECK | COP_OP_EXPECT, SYS_seccomp, SECCOMP_SET_MODE_FILTER,
-                              g->arrived ? SECCOMP_FILTER_FLAG_TSYNC : 0, PTR(cop_region_put(g, &prog, sizeof(prog))),
-                              0, 0, 0);
+                              i < g->together ? SECCOMP_FILTER_FLAG_TSYNC : 0,
+                              PTR(cop_region_put(g, &prog, sizeof(prog))), 0, 0, 0);
         }
 }
 
@@ -211,7 +217,7 @@ static void add_thread(struct cop_restore *r, struct cop_region *g, struct cop_t
                 cop_table_add(g, t, 0, SYS_ioprio_set, 1 /* IOPRIO_WHO_PROCESS */, 0, (uint64_t)th->io_priority, 0, 0,
                               0);
         /* Filters need rights or no_new_privs, and may forbid what else is to be done: as late as possible. */
-        if (cop_restore_filters_late(r->image, th))
+        if (g->late)
                 cop_table_add(g, t, COP_OP_PARK, 0, 0, 0, 0, 0, 0, 0);
         if (!th->creds.no_new_privs)
                 add_filters(r, g, t, th);
@@ -225,17 +231,17 @@ static void add_thread(struct cop_restore *r, struct cop_region *g, struct cop_t
                 cop_table_add(g, t, COP_OP_CHECK, SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0);
                 add_filters(r, g, t, th);
         }
+        if (th->seccomp_strict)
+                cop_table_add(g, t, COP_OP_CHECK, SYS_prctl, PR_SET_SECCOMP, SECCOMP_MODE_STRICT, 0, 0, 0, 0);
 }
 
 static void add_end(struct cop_restore *r, struct cop_region *g, struct cop_table *t, const struct img_proc *p,
                     const struct img_thread *th)
 {
-        if (cop_restore_filters_late(r->image, th)) {
-                if (cop_restore_action(r->image, p, SIGTRAP) ==
-                    (uint64_t)(uintptr_t)SIG_IGN) /* which int3 would reset */
-                        cop_table_add(g, t, 0, SYS_tgkill, (uint64_t)p->pid, (uint64_t)th->tid, SIGTRAP, 0, 0, 0);
+        if (g->late && cop_restore_no_traps(r->image, p))
+                cop_table_add(g, t, 0, SYS_getpid, COP_MARK, 0, 0, 0, 0, 0);
+        else if (g->late)
                 cop_table_add(g, t, COP_OP_STOP, 0, 0, 0, 0, 0, 0, 0);
-        }
         cop_table_add(g, t, COP_OP_PARK, 0, t == &g->main ? 0 : PTR(g->arrived), 0, 0, 0, 0, 0);
 }
 
@@ -293,6 +299,7 @@ static void add_ended_leader(struct cop_restore *r, struct cop_region *g, const 
 {
         struct img_thread th = {.tid = p->pid, .timer_slack = 50000, .nice = 0, .tsc = PR_TSC_ENABLE, .cpuid = 1};
 
+        g->late = false; /* it is not there any more when the others go on */
         th.creds = RESTORE_THREAD(r, p->first_thread)->creds;
         snprintf(th.comm, sizeof(th.comm), "%.15s", cop_restore_string(r, &p->comm));
         add_thread(r, g, &g->main, p, &th);
@@ -399,7 +406,9 @@ static void add_limits(struct cop_region *g, const struct img_proc *p)
 
 void cop_restore_state(struct cop_restore *r, struct cop_region *g, const struct img_proc *p)
 {
-        if (filters_together(r, p))
+        g->late = cop_restore_filters_late(r->image, p);
+        g->together = filters_together(r->image, p);
+        if (g->together > 0 && !g->late)
                 g->arrived = memset(cop_region_put(g, NULL, sizeof(*g->arrived)), 0, sizeof(*g->arrived));
         for (unsigned cap = 0; cap < 64; cap++)
                 g->bounding |= prctl(PR_CAPBSET_READ, cap) == 1 ? 1ULL << cap : 0;

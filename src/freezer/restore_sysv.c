@@ -25,6 +25,46 @@ static int choose_id(const char *kind, uint64_t id, struct cop_error *err)
         return cop_write_kernel_file(AT_FDCWD, path, text, err);
 }
 
+static int set_limit(const char *name, uint64_t now, uint64_t wanted, struct cop_error *err)
+{
+        char path[64], text[24];
+
+        if (now == wanted)
+                return 0;
+        snprintf(path, sizeof(path), "/proc/sys/kernel/%s", name);
+        snprintf(text, sizeof(text), "%llu", (unsigned long long)wanted);
+        return cop_write_kernel_file(AT_FDCWD, path, text, err);
+}
+
+/* Before the objects, which may need them. */
+static int set_limits(const struct img_ipc_limits *to, struct cop_error *err)
+{
+        struct img_ipc_limits is = cop_ipc_limits();
+        char sem[64];
+        int r = set_limit("shmmax", is.shmmax, to->shmmax, err);
+
+        r = r < 0 ? r : set_limit("shmall", is.shmall, to->shmall, err);
+        r = r < 0 ? r : set_limit("shmmni", is.shmmni, to->shmmni, err);
+        r = r < 0 ? r : set_limit("msgmax", is.msgmax, to->msgmax, err);
+        r = r < 0 ? r : set_limit("msgmnb", is.msgmnb, to->msgmnb, err);
+        r = r < 0 ? r : set_limit("msgmni", is.msgmni, to->msgmni, err);
+        if (r < 0 || memcmp(is.sem, to->sem, sizeof(is.sem)) == 0)
+                return r;
+        snprintf(sem, sizeof(sem), "%u %u %u %u", to->sem[0], to->sem[1], to->sem[2], to->sem[3]);
+        return cop_write_kernel_file(AT_FDCWD, "/proc/sys/kernel/sem", sem, err);
+}
+
+static int restore_limits(const struct cop_restore *r, struct cop_error *err)
+{
+        for (uint32_t i = 0; i < r->image->count[IMG_FILES]; i++) {
+                const struct img_file *f = RESTORE_FILE(r, i);
+                if (f->kind == IMG_FILE_SYSV && f->arg[IMG_SYSV_TYPE] == IMG_SYSV_LIMITS &&
+                    f->data.length == sizeof(struct img_ipc_limits))
+                        return set_limits(cop_image_at(r->image, &f->data), err);
+        }
+        return 0;
+}
+
 static int fill_segment(struct cop_restore *r, const struct img_file *f, int id)
 {
         char *at = shmat(id, NULL, 0);
@@ -72,31 +112,48 @@ static int make_semaphores(struct cop_restore *r, const struct img_file *f)
         return semctl(id, 0, IPC_SET, &ds) < 0 ? -errno : 0;
 }
 
-static int make_queue(struct cop_restore *r, const struct img_file *f)
+/* Whose it is, and its room: more than msgmnb is for who has rights, so that is raised for a moment. */
+static int set_queue(int id, const struct img_file *f)
 {
         struct msqid_ds ds = {0};
+        uint64_t usual = cop_ipc_limits().msgmnb, room = f->arg[IMG_SYSV_ROOM];
+
+        ds.msg_qbytes = room;
+        ds.msg_perm.uid = (uid_t)f->arg[IMG_SYSV_UID];
+        ds.msg_perm.gid = (gid_t)f->arg[IMG_SYSV_GID];
+        ds.msg_perm.mode = (unsigned short)(f->arg[IMG_SYSV_MODE] & 0777);
+        int r = room > usual ? set_limit("msgmnb", usual, room, NULL) : 0;
+        if (r == 0 && msgctl(id, IPC_SET, &ds) < 0)
+                r = -errno;
+        if (room > usual)
+                (void)set_limit("msgmnb", room, usual, NULL);
+        return r;
+}
+
+static int make_queue(struct cop_restore *r, const struct img_file *f)
+{
         int id = msgget((key_t)f->arg[IMG_SYSV_KEY], IPC_CREAT | IPC_EXCL | 0600);
 
         if (id < 0 || (uint64_t)id != f->arg[IMG_SYSV_ID])
                 return id < 0 ? -errno : -EEXIST;
-        for (uint32_t i = 0; i < f->packets; i++) {
+        int ret = set_queue(id, f);
+        for (uint32_t i = 0; i < f->packets && ret == 0; i++) {
                 const struct img_packet *p = IMG_RECORD(r->image, IMG_PACKETS, img_packet, f->first_packet + i);
                 if (p->data.length < sizeof(long) ||
                     msgsnd(id, cop_image_at(r->image, &p->data), p->data.length - sizeof(long), IPC_NOWAIT) < 0)
-                        return -errno;
+                        ret = -errno;
         }
-        if (msgctl(id, IPC_STAT, &ds) < 0)
-                return -errno;
-        ds.msg_perm.uid = (uid_t)f->arg[IMG_SYSV_UID];
-        ds.msg_perm.gid = (gid_t)f->arg[IMG_SYSV_GID];
-        ds.msg_perm.mode = (unsigned short)(f->arg[IMG_SYSV_MODE] & 0777);
-        return msgctl(id, IPC_SET, &ds) < 0 ? -errno : 0;
+        return ret;
 }
 
 int cop_restore_sysv(struct cop_restore *r, struct cop_error *err)
 {
         static const char *const names[] = {"shm", "sem", "msg"};
+        bool fresh = r->request->namespaces.ipc_fd < 0; /* else its limits are the caller's */
+        int limits = fresh ? restore_limits(r, err) : 0;
 
+        if (limits < 0)
+                return limits;
         for (uint32_t i = 0; i < r->image->count[IMG_FILES]; i++) {
                 const struct img_file *f = RESTORE_FILE(r, i);
                 if (f->kind != IMG_FILE_SYSV || f->arg[IMG_SYSV_TYPE] > IMG_SYSV_MSG)

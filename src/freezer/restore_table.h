@@ -19,6 +19,8 @@ struct cop_region {
         char *data, *data_end; /* what calls point to */
         struct cop_table main;
         struct cop_table helper; /* of a second task that copies pages */
+        bool late;               /* its threads set their filters when they have parked (cop_restore_filters_late) */
+        uint32_t together;       /* filters that the first thread sets for all */
         uint32_t *arrived; /* in the data: threads but the first that have parked; NULL where nobody waits for them */
         uint64_t segments; /* where System V segments are attached, to be moved from there */
         uint64_t bounding; /* capabilities that the stub may still drop from its bounding set */

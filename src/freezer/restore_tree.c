@@ -1,11 +1,4 @@
-/* Namespaces and the tree: who forks whom, sessions, groups, zombies.
- *
- * Sessions.  A process belongs to the session it was born into unless it made its own.  So a child whose session is its
- * parent's first one (before the parent's setsid) is forked early; one in the parent's present session, or a leader, after.
- * Anything else was orphaned: its creator is gone and the first process (or a subreaper) adopted it.  Such a process is
- * forked by the living leader of its session through a short-lived child, whose end gives it to its adopter again; when
- * the leader is dead, a stand-in with the leader's pid does the same.  A leader that is a zombie forks them before it ends.
- */
+/* Namespaces and the tree: who forks whom (as births.c has planned it), sessions, groups, zombies. */
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/futex.h>
@@ -72,7 +65,7 @@ static int barrier(struct cop_restore *r, int which, struct cop_error *err)
 
 /* ---- forking ---- */
 
-__attribute__((noreturn)) static void become(struct cop_restore *r, uint32_t index, pid_t born_sid);
+__attribute__((noreturn)) static void become(struct cop_restore *r, uint32_t index);
 
 static pid_t clone_pid(pid_t pid, uint64_t flags, int exit_signal, int cgroup_fd)
 {
@@ -129,14 +122,14 @@ pid_t cop_restore_fork_helper(const struct cop_restore *r)
         return -1;
 }
 
-static int fork_child(struct cop_restore *r, uint32_t index, pid_t sid, struct cop_error *err)
+static int fork_child(struct cop_restore *r, uint32_t index, uint64_t flags, struct cop_error *err)
 {
         const struct img_proc *p = RESTORE_PROC(r, index);
         uint64_t shared = (p->shares_fs ? CLONE_FS : 0) | (p->shares_files ? CLONE_FILES : 0);
-        pid_t pid = clone_pid(p->pid, shared, p->exit_signal, -1);
+        pid_t pid = clone_pid(p->pid, shared | flags, flags & CLONE_PARENT ? 0 : p->exit_signal, -1);
 
         if (pid == 0)
-                become(r, index, sid);
+                become(r, index);
         if (pid < 0)
                 return cop_error_errno(err, errno, "making process %d", p->pid);
         return 0;
@@ -150,47 +143,35 @@ static uint32_t find_pid(const struct cop_restore *r, pid_t pid)
         return IMG_NONE;
 }
 
-/* How a process gets into its session: see the top of the file. */
-enum birth { BIRTH_EARLY, BIRTH_LATE, BIRTH_ORPHAN };
-static enum birth birth_of(const struct cop_restore *r, uint32_t index, pid_t parent_born_sid)
+/* Those whose birth is this process's affair in that way; of a session, if that is not 0. */
+static int fork_those(struct cop_restore *r, uint32_t self, enum cop_birth_way way, pid_t sid, struct cop_error *err)
 {
-        const struct img_proc *p = RESTORE_PROC(r, index), *parent = RESTORE_PROC(r, p->parent);
+        int ret = 0;
 
-        if (p->sid == p->pid || p->sid == parent->sid)
-                return BIRTH_LATE;
-        if (parent->sid == parent->pid && p->sid == parent_born_sid)
-                return BIRTH_EARLY;
-        return BIRTH_ORPHAN;
+        for (uint32_t i = 1; i < r->image->count[IMG_PROCS] && ret == 0; i++) {
+                const struct cop_birth *b = &r->births[i];
+                bool sibling =
+                        way == COP_BIRTH_SIBLING || (way == COP_BIRTH_STAND_IN && RESTORE_PROC(r, i)->parent == self);
+                if (b->by == self && b->way == way && (sid == 0 || b->sid == sid))
+                        ret = fork_child(r, i, sibling ? CLONE_PARENT : 0, err);
+        }
+        return ret;
 }
 
-/* Orphans that `self` has to make: as the living leader of their session, or, for the session of a dead leader, as their
- * adopter. */
-static bool is_orphan_of(const struct cop_restore *r, uint32_t index, uint32_t self, pid_t sid, bool leaderless)
+/* Through a child that ends at once: in a session of a leader that is gone it holds that one's pid meanwhile, and makes the session. */
+static int fork_orphans_of(struct cop_restore *r, uint32_t self, enum cop_birth_way way, pid_t sid,
+                           struct cop_error *err)
 {
-        const struct img_proc *p = RESTORE_PROC(r, index);
-
-        /* Whether the parent was born into p's session can only be told where it is itself: parents of orphans are the
-         * first process or subreapers, which are not. */
-        if (p->sid != sid || birth_of(r, index, 0) != BIRTH_ORPHAN ||
-            (p->sid == 0 && RESTORE_PROC(r, p->parent)->parent == IMG_NONE))
-                return false;
-        return !leaderless || p->parent == self;
-}
-
-/* Forks all orphans of one session so that their adopter becomes their parent: through a child that ends at once, which
- * holds the dead leader's pid meanwhile (stand_in) and makes the session. */
-static int fork_orphans_of(struct cop_restore *r, uint32_t self, pid_t sid, bool leaderless, struct cop_error *err)
-{
-        pid_t middle = leaderless ? clone_pid(sid, 0, 0, -1) : cop_restore_fork_helper(r);
+        bool stand_in = way == COP_BIRTH_STAND_IN;
+        pid_t middle = stand_in ? clone_pid(sid, 0, SIGCHLD, -1) : cop_restore_fork_helper(r);
         int status;
 
         if (middle == 0) {
                 struct cop_error e = COP_ERROR_NULL;
-                if (leaderless && setsid() < 0)
+                if (stand_in && setsid() < 0)
                         _exit(1);
-                for (uint32_t i = 1; i < r->image->count[IMG_PROCS]; i++)
-                        if (is_orphan_of(r, i, self, sid, leaderless) && fork_child(r, i, sid, &e) < 0)
-                                report_and_exit(r, &e);
+                if (fork_those(r, self, way, sid, &e) < 0)
+                        report_and_exit(r, &e);
                 _exit(0);
         }
         if (middle < 0 || waitpid(middle, &status, __WALL) < 0)
@@ -198,34 +179,17 @@ static int fork_orphans_of(struct cop_restore *r, uint32_t self, pid_t sid, bool
         return 0;
 }
 
-static int fork_children(struct cop_restore *r, uint32_t self, enum birth when, pid_t born_sid, struct cop_error *err)
-{
-        pid_t sid = when == BIRTH_EARLY ? born_sid : RESTORE_PROC(r, self)->sid;
-
-        for (uint32_t i = self + 1; i < r->image->count[IMG_PROCS]; i++) {
-                if (RESTORE_PROC(r, i)->parent != self || birth_of(r, i, born_sid) != when)
-                        continue;
-                int ret = fork_child(r, i, sid, err);
-                if (ret < 0)
-                        return ret;
-        }
-        return 0;
-}
-
 static int fork_orphans(struct cop_restore *r, uint32_t self, struct cop_error *err)
 {
-        const struct img_proc *me = RESTORE_PROC(r, self);
         int ret = 0;
 
         for (uint32_t i = 1; i < r->image->count[IMG_PROCS] && ret == 0; i++) {
-                pid_t sid = RESTORE_PROC(r, i)->sid;
-                bool leaderless = find_pid(r, sid) == IMG_NONE, first = true;
-                if (!is_orphan_of(r, i, self, sid, leaderless) || (!leaderless && sid != me->pid))
-                        continue;
-                for (uint32_t k = 1; k < i; k++)
-                        first = first && !is_orphan_of(r, k, self, sid, leaderless);
+                const struct cop_birth *b = &r->births[i];
+                bool first = b->by == self && (b->way == COP_BIRTH_ORPHAN || b->way == COP_BIRTH_STAND_IN);
+                for (uint32_t k = 1; k < i && first; k++)
+                        first = r->births[k].by != self || r->births[k].way != b->way || r->births[k].sid != b->sid;
                 if (first)
-                        ret = fork_orphans_of(r, self, sid, leaderless, err);
+                        ret = fork_orphans_of(r, self, b->way, b->sid, err);
         }
         return ret;
 }
@@ -269,10 +233,9 @@ static int lead_orphans(struct cop_restore *r, uint32_t index, struct cop_error 
         pid_t sid = RESTORE_PROC(r, index)->pid;
         int ret = setsid() < 0 ? cop_error_errno(err, errno, "making the session %d", sid) : 0;
 
-        for (uint32_t i = 1; i < r->image->count[IMG_PROCS] && ret == 0; i++)
-                if (is_orphan_of(r, i, index, sid, false))
-                        ret = fork_child(r, i, sid, err);
-        return ret;
+        if (ret == 0)
+                ret = fork_those(r, index, COP_BIRTH_SIBLING, 0, err);
+        return ret < 0 ? ret : fork_those(r, index, COP_BIRTH_ORPHAN, 0, err);
 }
 
 __attribute__((noreturn)) static void become_zombie(struct cop_restore *r, uint32_t index)
@@ -286,18 +249,9 @@ __attribute__((noreturn)) static void become_zombie(struct cop_restore *r, uint3
         if (ret < 0)
                 report_and_exit(r, &err);
         prctl(PR_SET_NAME, cop_restore_string(r, &p->comm));
-        if (WIFSIGNALED(p->exit_status)) {
-                int sig = WTERMSIG(p->exit_status);
-                struct rlimit none = {0, 0};
-                sigset_t set;
-                setrlimit(RLIMIT_CORE, &none);
-                signal(sig, SIG_DFL);
-                raise(sig);
-                sigemptyset(&set);
-                sigaddset(&set, sig);
-                sigprocmask(SIG_UNBLOCK, &set, NULL);
-        }
-        _exit(WEXITSTATUS(p->exit_status));
+        if (p->uid || p->gid) /* an owner's namespace may not have them */
+                (void)!(setresgid(p->gid, p->gid, p->gid) < 0 || setresuid(p->uid, p->uid, p->uid) < 0);
+        cop_restore_end(p->exit_status);
 }
 
 /* Zombie children must be dead, and their SIGCHLD forgotten, before the frozen signals are put back. */
@@ -309,8 +263,12 @@ static void await_zombies(struct cop_restore *r, uint32_t self)
         for (uint32_t i = self + 1; i < r->image->count[IMG_PROCS]; i++) {
                 const struct img_proc *p = RESTORE_PROC(r, i);
                 siginfo_t info;
-                if (p->parent == self && p->state == IMG_ZOMBIE)
-                        waitid(P_PID, (id_t)p->pid, &info, WEXITED | WNOWAIT | __WALL);
+                /* One that another has made is ours when that has ended. */
+                for (int k = 0; p->parent == self && p->state == IMG_ZOMBIE && k < 50000; k++) {
+                        if (waitid(P_PID, (id_t)p->pid, &info, WEXITED | WNOWAIT | __WALL) == 0)
+                                break;
+                        usleep(100);
+                }
         }
         sigemptyset(&set);
         sigaddset(&set, SIGCHLD);
@@ -357,8 +315,6 @@ static int restore_identity(struct cop_restore *r, const struct img_proc *p, str
 {
         char text[16];
 
-        if (p->subreaper)
-                prctl(PR_SET_CHILD_SUBREAPER, 1);
         if (p->thp_disable) /* the other bits are flags */
                 prctl(PR_SET_THP_DISABLE, 1, p->thp_disable & ~1U, 0, 0);
         if (p->oom_score_adj != 0) {
@@ -368,6 +324,10 @@ static int restore_identity(struct cop_restore *r, const struct img_proc *p, str
         if (p->coredump_filter != IMG_COREDUMP_FILTER) {
                 snprintf(text, sizeof(text), "%#x", p->coredump_filter);
                 (void)cop_write_kernel_file(r->proc_fd, "coredump_filter", text, NULL);
+        }
+        if (p->loginuid != UINT32_MAX) {
+                snprintf(text, sizeof(text), "%u", p->loginuid);
+                (void)cop_write_kernel_file(r->proc_fd, "loginuid", text, NULL); /* where the engine has none */
         }
         const char *actions = cop_image_at(r->image, &p->sigactions);
         for (long sig = 1; sig <= 64; sig++) {
@@ -379,11 +339,14 @@ static int restore_identity(struct cop_restore *r, const struct img_proc *p, str
         return 0;
 }
 
-static int run_stub(struct cop_restore *r, uint32_t index, pid_t born_sid, struct cop_error *err)
+static int run_stub(struct cop_restore *r, uint32_t index, struct cop_error *err)
 {
         const struct img_proc *p = RESTORE_PROC(r, index);
-        int ret = fork_children(r, index, BIRTH_EARLY, born_sid, err);
+        bool adopts = r->births[index].adopts;
 
+        if (adopts)
+                prctl(PR_SET_CHILD_SUBREAPER, 1);
+        int ret = fork_those(r, index, COP_BIRTH_EARLY, 0, err);
         r->self = index;
         int proc_fd = open("/proc/self", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         r->proc_fd = proc_fd < 0 ? proc_fd : cop_restore_move_high(r, proc_fd);
@@ -393,10 +356,10 @@ static int run_stub(struct cop_restore *r, uint32_t index, pid_t born_sid, struc
                 ret = cop_error_errno(err, errno, "making the session %d", p->sid);
         if (ret == 0)
                 ret = cop_restore_terminal(r, p, err);
-        if (ret == 0 && p->subreaper)
-                prctl(PR_SET_CHILD_SUBREAPER, 1);
         if (ret == 0)
-                ret = fork_children(r, index, BIRTH_LATE, born_sid, err);
+                ret = fork_those(r, index, COP_BIRTH_LATE, 0, err);
+        if (ret == 0)
+                ret = fork_those(r, index, COP_BIRTH_SIBLING, 0, err);
         if (ret == 0)
                 ret = fork_orphans(r, index, err);
         if (ret == 0)
@@ -410,10 +373,12 @@ static int run_stub(struct cop_restore *r, uint32_t index, pid_t born_sid, struc
         cop_restore_mark(r, COP_MARK_FDS);
         if (ret == 0 && !p->shares_files)
                 ret = restore_identity(r, p, err);
-        /* From here on nobody needs another's descriptors or pids. */
+        /* From here on nobody needs another's descriptors or pids, and all that end have. */
         if (ret == 0)
                 ret = barrier(r, BARRIER_READY, err);
         cop_restore_mark(r, COP_MARK_READY);
+        if (p->subreaper || adopts)
+                prctl(PR_SET_CHILD_SUBREAPER, p->subreaper);
         if (ret == 0 &&
             p->shares_files) { /* what opens files: before, another was putting descriptors in their places */
                 cop_restore_foreground(r, p);
@@ -426,14 +391,14 @@ static int run_stub(struct cop_restore *r, uint32_t index, pid_t born_sid, struc
         return ret;
 }
 
-static void become(struct cop_restore *r, uint32_t index, pid_t born_sid)
+static void become(struct cop_restore *r, uint32_t index)
 {
         const struct img_proc *p = RESTORE_PROC(r, index);
         struct cop_error err = COP_ERROR_NULL;
 
         if (p->state == IMG_ZOMBIE)
                 become_zombie(r, index);
-        int ret = run_stub(r, index, born_sid, &err);
+        int ret = run_stub(r, index, &err);
         if (ret == 0)
                 cop_error_set(&err, EIO, COP_ERR_internal, "process %d came back from the trampoline", p->pid);
         report_and_exit(r, &err);
@@ -519,7 +484,7 @@ __attribute__((noreturn)) static void first_process(struct cop_restore *r)
         if (ret < 0)
                 report_and_exit(r, &err);
         cop_restore_mark(r, COP_MARK_OBJECTS);
-        become(r, 0, 0);
+        become(r, 0);
 }
 
 /* ---- namespaces, in the helper ---- */

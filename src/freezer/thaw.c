@@ -33,12 +33,14 @@ struct thaw_thread {
         pid_t tid; /* here */
         uint32_t proc, thread;
         bool seized;
+        bool unconfined;              /* by seccomp, while it is seized */
         struct user_regs_struct regs; /* to be given */
 };
 
 struct thaw {
         struct cop_restore restore;
         struct cop_image *image;     /* owned */
+        struct cop_birth *births;    /* owned */
         struct thaw_thread *threads; /* owned */
         size_t thread_count;
         pid_t root;
@@ -61,6 +63,21 @@ static int make_shared(struct thaw *t, struct cop_error *err)
                 return cop_error_errno(err, errno, "making shared memory");
         r->shared = map;
         return 0;
+}
+
+static int plan_births(struct thaw *t, struct cop_error *err)
+{
+        const struct img_proc *procs = t->image->table[IMG_PROCS];
+        uint32_t n = t->image->count[IMG_PROCS], index = 0;
+        const char *why;
+
+        t->restore.births = t->births = malloc((n + 1UL) * sizeof(*t->births));
+        int r = t->births ? cop_births_plan(procs, n, t->births, &index, &why) : -ENOMEM;
+        if (r == -ENOMEM)
+                return cop_error_errno(err, ENOMEM, "planning the tree");
+        return r < 0 ? cop_error_set(err, EBADMSG, COP_ERR_image_damaged, "the memory image is damaged: process %d %s",
+                                     procs[index].pid, why)
+                     : 0;
 }
 
 /* ---- waiting ---- */
@@ -341,12 +358,13 @@ static int seize_all(struct thaw *t, struct cop_error *err)
                 int status, r = cop_wait_task(t->threads[i].tid, &status);
                 if (r < 0 || !WIFSTOPPED(status))
                         return cop_error_set(err, ESRCH, COP_ERR_start_failed, "thread %d ended", t->threads[i].tid);
-                (void)ptrace(PTRACE_SETOPTIONS, t->threads[i].tid, 0, COP_SUSPEND_SECCOMP); /* needs rights */
+                t->threads[i].unconfined = /* needs rights */
+                        ptrace(PTRACE_SETOPTIONS, t->threads[i].tid, 0, COP_SUSPEND_SECCOMP) == 0;
         }
         return 0;
 }
 
-/* The trampoline's region goes by a system call made from the vdso, the one place that stays. */
+/* The trampoline's region goes by a system call made from the vdso, the one place that stays, or from code of its own. */
 static int take_watch(struct thaw *t, struct cop_proc *p, struct cop_task *task, const struct cop_restore_place *place,
                       struct cop_error *err)
 {
@@ -386,8 +404,8 @@ static int prepare_remote(const struct thaw *t, const struct thaw_thread *th, st
         const struct img_proc *ip = IMG_RECORD(t->image, IMG_PROCS, img_proc, th->proc);
 
         *ret_proc = (struct cop_proc){
-                .syscall_insn = ip->vdso_text + t->syscall_offset,
-                .trap_ignored = cop_restore_action(t->image, ip, SIGTRAP) == (uint64_t)(uintptr_t)SIG_IGN,
+                .syscall_insn = ip->vdso_text ? ip->vdso_text + t->syscall_offset : ip->syscall_insn,
+                .no_traps = cop_restore_no_traps(t->image, ip),
         };
         *ret_task = (struct cop_task){.tid = th->tid};
         if (ptrace(PTRACE_GETREGS, th->tid, 0, &ret_task->regs) < 0)
@@ -431,14 +449,6 @@ static int write_registers(struct thaw *t, const struct thaw_thread *th, struct 
 }
 
 /* ---- stopped processes ---- */
-
-static bool holds_signal(const struct cop_image *image, uint32_t first, uint32_t count, int sig)
-{
-        for (uint32_t i = 0; i < count; i++)
-                if (*(const int32_t *)(const void *)IMG_RECORD(image, IMG_SIGNALS, img_signal, first + i)->info == sig)
-                        return true;
-        return false;
-}
 
 /* Stops the process of n threads, which stand in the trampoline with all signals blocked: so that none is handled before.  Each is
  * then in the trap of a group stop, which its detaching leaves in effect. */
@@ -492,7 +502,7 @@ static int settle_parent(struct thaw *t, const struct img_proc *child, struct co
         int r = prepare_remote(t, th, &p, &task, err);
         if (r == 0 && child->stop_told == IMG_STOP_WAITED)
                 r = cop_remote_syscall(&p, &task, SYS_waitid, wait, &result, err);
-        if (r < 0 || holds_signal(t->image, parent->first_signal, parent->signals, SIGCHLD))
+        if (r < 0 || cop_restore_holds_signal(t->image, parent->first_signal, parent->signals, SIGCHLD))
                 return r;
         if (process_vm_writev(th->tid, &local, 1, &there, 1, 0) != sizeof(data))
                 return cop_error_errno(err, errno, "writing to process %d", parent->pid);
@@ -526,21 +536,30 @@ static int stop_again(struct thaw *t, struct cop_error *err)
 static int set_filters(struct thaw *t, struct cop_error *err)
 {
         uint64_t mask = ~(1ULL << (SIGTRAP - 1));
+        bool late = false, no_traps = false;
 
         for (size_t i = 0; i < t->thread_count; i++) {
                 const struct thaw_thread *th = &t->threads[i];
                 struct cop_task task = {.tid = th->tid};
-                if (!cop_restore_filters_late(t->image, IMG_RECORD(t->image, IMG_THREADS, img_thread, th->thread)))
+                if (i == 0 || th->proc != t->threads[i - 1].proc) {
+                        const struct img_proc *p = IMG_RECORD(t->image, IMG_PROCS, img_proc, th->proc);
+                        late = cop_restore_filters_late(t->image, p);
+                        no_traps = cop_restore_no_traps(t->image, p);
+                }
+                if (!late)
                         continue;
+                if (!th->unconfined && IMG_RECORD(t->image, IMG_THREADS, img_thread, th->thread)->seccomp_strict)
+                        return cop_error_set(err, EPERM, COP_ERR_start_failed,
+                                             "only root may put thread %d into strict seccomp mode", th->tid);
                 if (ptrace(PTRACE_GETREGS, th->tid, 0, &task.regs) < 0)
                         return cop_error_errno(err, errno, "reading registers");
                 task.regs.rip = t->restore.shared->place[th->proc].code;
                 task.regs.r12 += sizeof(struct cop_op);
                 task.regs.orig_rax = (uint64_t)-1;
                 if (ptrace(PTRACE_SETREGS, th->tid, 0, &task.regs) < 0 ||
-                    ptrace((enum __ptrace_request)PTRACE_SETSIGMASK, th->tid, 8, &mask) < 0)
+                    (!no_traps && ptrace((enum __ptrace_request)PTRACE_SETSIGMASK, th->tid, 8, &mask) < 0))
                         return cop_error_errno(err, errno, "writing registers");
-                int r = cop_run_to_trap(&task, PTRACE_CONT, err);
+                int r = no_traps ? cop_run_to_mark(&task, err) : cop_run_to_trap(&task, PTRACE_CONT, err);
                 if (r < 0)
                         return check_failed(t, err) < 0 ? -EIO : r;
         }
@@ -598,7 +617,7 @@ static int give_registers(struct thaw *t, struct cop_error *err)
 static void let_go(struct thaw *t)
 {
         for (size_t i = t->thread_count; i-- > 0;) {
-                ptrace(PTRACE_DETACH, t->threads[i].tid, 0, 0);
+                cop_let_go(t->threads[i].tid);
                 t->threads[i].seized = false;
         }
 }
@@ -629,6 +648,7 @@ static void thaw_done(struct thaw *t)
         cop_close(t->pidfd);
         cop_close(t->pidns_fd);
         free(t->threads);
+        free(t->births);
         cop_image_free(t->image);
 }
 
@@ -661,7 +681,9 @@ int cop_thaw(const struct cop_thaw_request *request, struct cop_thaw_result *ret
                 if (p->state != IMG_ZOMBIE && p->dumpable != 1 && !t.restore.unwatched)
                         t.restore.unwatched = cop_guest_needed();
         }
-        r = make_shared(&t, err);
+        r = plan_births(&t, err);
+        if (r == 0)
+                r = make_shared(&t, err);
         STAGE(0);
         if (r == 0)
                 r = start_helper(&t, err);

@@ -26,7 +26,9 @@
 #define NS_GET_PID_IN_PIDNS _IOR(0xb7, 0x8, int)
 #endif
 
+#define SYSCALL_BYTES 0x050f /* of the instruction */
 #define STOP_TIMEOUT (10 * USEC_PER_SEC)
+#define LET_GO_TRIES 10000 /* a second: a killed thread has ended before */
 #define TASKS_MAX 32768
 #define REFUSALS 5
 #define VFORK_SPINS 30  /* rounds of waiting after which a thread that does not stop is looked at: a millisecond */
@@ -68,6 +70,37 @@ int cop_wait_task(pid_t tid, int *ret_status)
                         return 0;
                 if (r < 0 && errno != EINTR)
                         return -errno;
+        }
+}
+
+/* Whose end is our caller's to wait for, as that of a tree's first process. */
+static bool is_our_child(pid_t tid)
+{
+        _cleanup_free_ char *text = NULL;
+        char path[32];
+
+        snprintf(path, sizeof(path), "/proc/%d/status", tid);
+        return cop_read_file(AT_FDCWD, path, 65536, &text, NULL, NULL) == 0 &&
+               cop_procfs_field_u64(text, "Tgid", 10) == (uint64_t)tid &&
+               cop_procfs_field_u64(text, "PPid", 10) == (uint64_t)getpid();
+}
+
+/* What is killed while it stands still cannot be let go of: it has ended, and its parent is told of it only when its tracer knows.  True:
+ * so it is to be waited for. */
+static bool was_killed(pid_t tid, int signal)
+{
+        return ptrace(PTRACE_DETACH, tid, 0, signal) < 0 && errno == ESRCH && !is_our_child(tid);
+}
+
+void cop_let_go(pid_t tid)
+{
+        bool killed = was_killed(tid, 0);
+        int status;
+
+        for (int i = 0; i < LET_GO_TRIES && killed; i++) {
+                killed = waitpid(tid, &status, __WALL | WNOHANG) == 0;
+                if (killed)
+                        usleep(100);
         }
 }
 
@@ -242,7 +275,7 @@ static int note_stop(struct cop_proc *p, struct cop_task *t, int status)
         }
         t->stopped = true;
         /* The sandbox's own filter need not allow what batches call; needs rights, so it may fail. */
-        (void)ptrace(PTRACE_SETOPTIONS, t->tid, 0, COP_SUSPEND_SECCOMP);
+        t->unconfined = ptrace(PTRACE_SETOPTIONS, t->tid, 0, COP_SUSPEND_SECCOMP) == 0;
         if (WSTOPSIG(status) != SIGTRAP) {
                 t->group_stop = true;
                 t->stop_signal = WSTOPSIG(status);
@@ -581,6 +614,42 @@ int cop_run_to_trap(struct cop_task *t, int request, struct cop_error *err)
         }
 }
 
+int cop_run_to_mark(struct cop_task *t, struct cop_error *err)
+{
+        struct user_regs_struct regs;
+        bool there = false;
+
+        while (!there) {
+                int r = cop_run_to_trap(t, PTRACE_SYSCALL, err);
+                if (r < 0)
+                        return r;
+                if (ptrace(PTRACE_GETREGS, t->tid, 0, &regs) < 0)
+                        return cop_error_errno(err, errno, "reading the registers of thread %d", t->tid);
+                there = regs.orig_rax == SYS_getpid && regs.rdi == COP_MARK;
+        }
+        return cop_run_to_trap(t, PTRACE_SYSCALL, err); /* its entry before, now the exit */
+}
+
+static bool holds_trap(pid_t tid, uint32_t flags)
+{
+        struct __ptrace_peeksiginfo_args args = {.flags = flags, .nr = 8};
+        siginfo_t list[8];
+        long n;
+
+        while ((n = ptrace(PTRACE_PEEKSIGINFO, tid, &args, list)) > 0) {
+                for (long i = 0; i < n; i++)
+                        if (list[i].si_signo == SIGTRAP)
+                                return true;
+                args.off += (uint64_t)n;
+        }
+        return false;
+}
+
+bool cop_trap_pending(pid_t tid)
+{
+        return holds_trap(tid, 0) || holds_trap(tid, PTRACE_PEEKSIGINFO_SHARED);
+}
+
 static int block_signals(struct cop_task *t, bool trap_too, struct cop_error *err)
 {
         uint64_t mask = trap_too ? ~0ULL : ~(1ULL << (SIGTRAP - 1));
@@ -590,12 +659,42 @@ static int block_signals(struct cop_task *t, bool trap_too, struct cop_error *er
         return 0;
 }
 
+/* What a process says of itself may not be true any more, and a fault there would be the program's. */
+static int check_instruction(const struct cop_proc *p, const struct cop_task *t, struct cop_error *err)
+{
+        errno = 0;
+        long word = ptrace(PTRACE_PEEKTEXT, t->tid, p->syscall_insn, 0);
+
+        return errno == 0 && (word & 0xffff) == SYSCALL_BYTES
+                       ? 0
+                       : cop_error_set(err, ENOEXEC, COP_ERR_not_freezable,
+                                       "thread %d has no system call instruction at %#llx", t->tid,
+                                       (unsigned long long)p->syscall_insn);
+}
+
+uint64_t cop_find_syscall(const struct cop_proc *p, uint64_t start, uint64_t n)
+{
+        unsigned char buf[4097];
+
+        for (uint64_t at = start; at < start + n; at += 4096) {
+                size_t length = MIN_OF(start + n - at, sizeof(buf));
+                if (cop_mem_read(p, at, buf, length) < 0)
+                        continue;
+                for (size_t i = 0; i + 1 < length; i++)
+                        if (buf[i] == (SYSCALL_BYTES & 0xff) && buf[i + 1] == SYSCALL_BYTES >> 8)
+                                return at + i;
+        }
+        return 0;
+}
+
 int cop_remote_syscall(struct cop_proc *p, struct cop_task *t, long nr, const uint64_t arg[6], int64_t *ret_result,
                        struct cop_error *err)
 {
         struct user_regs_struct regs = t->regs;
-        int r = block_signals(t, p->trap_ignored, err);
+        int r = check_instruction(p, t, err);
 
+        if (r == 0)
+                r = block_signals(t, p->no_traps, err);
         if (r < 0)
                 return r;
         regs.rip = p->syscall_insn;
@@ -610,8 +709,8 @@ int cop_remote_syscall(struct cop_proc *p, struct cop_task *t, long nr, const ui
         regs.eflags &= ~0x100ULL;
         if (ptrace(PTRACE_SETREGS, t->tid, 0, &regs) < 0)
                 return cop_error_errno(err, errno, "setting the registers of thread %d", t->tid);
-        r = cop_run_to_trap(t, p->trap_ignored ? PTRACE_SYSCALL : PTRACE_SINGLESTEP, err);
-        if (r == 0 && p->trap_ignored)
+        r = cop_run_to_trap(t, p->no_traps ? PTRACE_SYSCALL : PTRACE_SINGLESTEP, err);
+        if (r == 0 && p->no_traps)
                 r = cop_run_to_trap(t, PTRACE_SYSCALL, err); /* the entry before, now the exit */
         if (r < 0)
                 return r;
@@ -627,7 +726,7 @@ int cop_leave_vdso(const struct cop_proc *p, struct cop_task *t, uint64_t start,
         bool call = (int64_t)t->regs.orig_rax >= 0 && result < 0 && result >= -4095; /* perhaps to be started again */
         int r = 0;
 
-        if (t->regs.rip < start || t->regs.rip >= end || call || p->trap_ignored)
+        if (t->regs.rip < start || t->regs.rip >= end || call || p->no_traps)
                 return 0;
         r = block_signals(t, false, err);
         for (int i = 0; r == 0 && i < VDSO_STEPS && t->regs.rip >= start && t->regs.rip < end; i++) {
@@ -638,16 +737,12 @@ int cop_leave_vdso(const struct cop_proc *p, struct cop_task *t, uint64_t start,
         return r == 0 ? read_task(t, err) : r;
 }
 
-int cop_batch_begin(struct cop_proc *p, uint64_t vdso, struct cop_error *err)
+int cop_batch_begin(struct cop_proc *p, struct cop_error *err)
 {
         size_t size = 4096 + p->task_count * COP_SLOT_SIZE;
         uint64_t arg[6] = {0, size, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, (uint64_t)-1, 0};
         int64_t result, code = 0;
 
-        if (!vdso || !cop_vdso_syscall())
-                return cop_error_set(err, ENOEXEC, COP_ERR_not_freezable,
-                                     "pid %d (%s) has unmapped its vdso: cannot be frozen", p->nspid, p->comm);
-        p->syscall_insn = vdso + cop_vdso_syscall();
         int r = cop_remote_syscall(p, &p->tasks[0], SYS_mmap, arg, &result, err);
         if (r == 0 && result == -EACCES) { /* PR_SET_MDWE: what may be written is not executed */
                 arg[2] = PROT_READ | PROT_WRITE;
@@ -675,45 +770,51 @@ int cop_batch_start(struct cop_proc *p, struct cop_task *t, struct cop_op *ops, 
         struct user_regs_struct regs = t->regs;
         int r = 0;
 
-        if (n + 2 > COP_SLOT_OPS || data_size > COP_SLOT_SIZE - COP_SLOT_DATA)
+        if (n + 1 > COP_SLOT_OPS || data_size > COP_SLOT_SIZE - COP_SLOT_DATA)
                 return cop_error_set(err, EINVAL, COP_ERR_internal, "a batch is too long");
-        size_t end = n;
-        if (p->trap_ignored)
-                ops[end++] = cop_op(SYS_tgkill, 0, (uint64_t)p->nspid, (uint64_t)t->nstid, SIGTRAP, 0, 0, 0);
-        ops[end++] = (struct cop_op){.flags = COP_OP_STOP};
-        r = cop_mem_write(p, p->remote + t->slot, ops, end * sizeof(*ops));
+        ops[n] = p->no_traps ? cop_op_mark() : (struct cop_op){.flags = COP_OP_STOP};
+        r = cop_mem_write(p, p->remote + t->slot, ops, (n + 1) * sizeof(*ops));
         if (r == 0 && data)
                 r = cop_mem_write(p, cop_batch_data(p, t, 0), data, data_size);
         if (r < 0)
                 return cop_error_errno(err, -r, "placing a batch in thread %d", t->tid);
-        r = block_signals(t, false, err);
+        r = block_signals(t, p->no_traps, err);
         if (r < 0)
                 return r;
         regs.rip = p->remote;
         regs.r12 = p->remote + t->slot;
         regs.orig_rax = (uint64_t)-1;
         regs.eflags &= ~0x100ULL;
-        if (ptrace(PTRACE_SETREGS, t->tid, 0, &regs) < 0 || ptrace(PTRACE_CONT, t->tid, 0, 0) < 0)
+        if (ptrace(PTRACE_SETREGS, t->tid, 0, &regs) < 0 ||
+            (!p->no_traps && ptrace(PTRACE_CONT, t->tid, 0, 0) < 0)) /* else it runs when it is waited for */
                 return cop_error_errno(err, errno, "running code in thread %d", t->tid);
         return 0;
+}
+
+static int await_stop(struct cop_task *t, struct cop_error *err)
+{
+        int status;
+
+        for (;;) {
+                int r = cop_wait_task(t->tid, &status);
+                if (r < 0 || !WIFSTOPPED(status))
+                        return cop_error_set(err, ESRCH, COP_ERR_internal, "thread %d ended while it was being frozen",
+                                             t->tid);
+                if (status >> 16 == 0 && WSTOPSIG(status) == SIGTRAP)
+                        return 0;
+                note_signal(t, status);
+                if (ptrace(PTRACE_CONT, t->tid, 0, 0) < 0)
+                        return cop_error_errno(err, errno, "running code in thread %d", t->tid);
+        }
 }
 
 int cop_batch_wait(struct cop_proc *p, struct cop_task *t, struct cop_op *ops, size_t n, void *data, size_t data_size,
                    struct cop_error *err)
 {
-        int status, r;
+        int r = p->no_traps ? cop_run_to_mark(t, err) : await_stop(t, err);
 
-        for (;;) {
-                r = cop_wait_task(t->tid, &status);
-                if (r < 0 || !WIFSTOPPED(status))
-                        return cop_error_set(err, ESRCH, COP_ERR_internal, "thread %d ended while it was being frozen",
-                                             t->tid);
-                if (status >> 16 == 0 && WSTOPSIG(status) == SIGTRAP)
-                        break;
-                note_signal(t, status);
-                if (ptrace(PTRACE_CONT, t->tid, 0, 0) < 0)
-                        return cop_error_errno(err, errno, "running code in thread %d", t->tid);
-        }
+        if (r < 0)
+                return r;
         r = cop_mem_read(p, p->remote + t->slot, ops, n * sizeof(*ops));
         if (r == 0 && data)
                 r = cop_mem_read(p, cop_batch_data(p, t, 0), data, data_size);
@@ -732,15 +833,6 @@ static void unmap_remote(struct cop_proc *p)
         p->remote = 0;
 }
 
-/* What is killed while it stands still cannot be let go of: it has ended, and its parent is told of it only when its tracer knows.  Of
- * the first process the caller is the parent, and wants to know itself. */
-static void let_go(const struct cop_tree *tree, struct cop_task *t, int signal)
-{
-        bool killed = ptrace(PTRACE_DETACH, t->tid, 0, signal) < 0 && errno == ESRCH;
-
-        t->seized = killed && t->tid != tree->procs[0].pid;
-}
-
 /* A thread that waits for its vfork child cannot stop before the child goes on, so those that did not stop are waited for
  * last, when all others run again; and those that have been killed, a leader when its threads are known to have ended. */
 static void let_go_late(struct cop_tree *tree)
@@ -757,7 +849,7 @@ static void let_go_late(struct cop_tree *tree)
                                         continue;
                                 pid_t r = waitpid(t->tid, &status, __WALL | WNOHANG);
                                 if (r > 0 && WIFSTOPPED(status))
-                                        let_go(tree, t, status >> 16 == 0 ? WSTOPSIG(status) : 0);
+                                        t->seized = was_killed(t->tid, status >> 16 == 0 ? WSTOPSIG(status) : 0);
                                 else if (r != 0)
                                         t->seized = false;
                                 waiting = waiting || t->seized;
@@ -794,7 +886,7 @@ void cop_tree_resume(struct cop_tree *tree)
                         } else
                                 undo_interrupt(t);
                         cop_give_stop_back(t);
-                        let_go(tree, t, 0);
+                        t->seized = was_killed(t->tid, 0);
                 }
         let_go_late(tree);
 }

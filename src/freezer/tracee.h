@@ -7,8 +7,8 @@
  *
  * A batch needs memory in the target: one mapping is made by single-stepping a system call instruction of the vdso, and
  * is unmapped the same way.  All signals but SIGTRAP are blocked meanwhile (SIGTRAP: a blocked int3 would make the kernel
- * reset the handler).  An ignored SIGTRAP would be reset by any trap: where it is ignored, system calls are stopped at their
- * entry and exit instead, and a batch ends by sending the signal to itself.
+ * reset the handler).  Where SIGTRAP is ignored, any trap would reset that, and one that is pending would be taken for a trap of ours: it
+ * stays blocked there, system calls are stopped at their entry and exit instead, and a batch ends with a call that says so.
  *
  * Kernel: >= 6.11 (NS_GET_PID_IN_PIDNS).  Calls: ptrace, wait4, pidfd_open, process_vm_*, /proc/PID/mem, ioctl(nsfs).
  */
@@ -18,6 +18,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/syscall.h>
 #include <sys/types.h>
 #include <sys/user.h>
 
@@ -63,6 +64,7 @@ struct cop_task {
         bool group_stop;
         bool took_stop; /* code that was run in it took a pending SIGSTOP, which nothing can block: it is to be sent again */
         bool seized;
+        bool unconfined; /* no seccomp mode has a say while it is traced */
         int stop_signal;
         struct user_regs_struct regs; /* as they were at the stop */
         uint64_t sigmask;
@@ -84,8 +86,8 @@ struct cop_proc {
         int dir_fd, pidfd, mem_fd;
         struct cop_task *tasks; /* owned; [0] is the leader if it has not ended */
         size_t task_count;
-        uint64_t syscall_insn; /* a syscall instruction in the target's vdso */
-        bool trap_ignored;     /* SIGTRAP is: said by the caller before code is run */
+        uint64_t syscall_insn; /* a system call instruction in the target: the vdso's, or another */
+        bool no_traps;         /* SIGTRAP is ignored or pending: said by the caller before code is run */
         uint64_t locked_kb;    /* memory that was locked before the batch region was mapped, */
         bool remote_locked;    /* and whether that is: both for the caller */
         uint64_t remote;       /* the batch region, 0 when none */
@@ -97,7 +99,6 @@ struct cop_tree {
         struct cop_proc *procs; /* owned; parents before children */
         size_t count;
         int pidns_fd;
-        bool suspend_seccomp;
 };
 
 int cop_tree_stop(pid_t root, struct cop_tree *ret, struct cop_error *err);
@@ -119,8 +120,10 @@ int cop_tree_read_registers(struct cop_tree *tree, struct cop_error *err);
 #define COP_SLOT_SCRATCH \
         (COP_SLOT_SIZE - COP_SLOT_DATA - 256) /* offset, within the data, of 256 bytes that no batch of calls uses */
 
-/* Maps the region in the process (all its tasks stopped) and places the code.  vdso: address of its vdso's text. */
-int cop_batch_begin(struct cop_proc *p, uint64_t vdso, struct cop_error *err);
+/* Maps the region in the process (all its tasks stopped) and places the code; syscall_insn is set. */
+int cop_batch_begin(struct cop_proc *p, struct cop_error *err);
+/* Address of a system call instruction within the n bytes at `start` of the process, 0: there is none. */
+uint64_t cop_find_syscall(const struct cop_proc *p, uint64_t start, uint64_t n);
 /* Address in the target of `offset` in the data part of the task's slot. */
 static inline uint64_t cop_batch_data(const struct cop_proc *p, const struct cop_task *t, size_t offset)
 {
@@ -144,6 +147,12 @@ static inline struct cop_op cop_op(long nr, uint32_t flags, uint64_t a, uint64_t
 {
         return (struct cop_op){.nr = (uint32_t)nr, .flags = flags, .arg = {a, b, c, d, e, f}};
 }
+/* In place of COP_OP_STOP where nothing may trap. */
+#define COP_MARK 0x636f70706d61726bULL
+static inline struct cop_op cop_op_mark(void)
+{
+        return cop_op(SYS_getpid, 0, COP_MARK, 0, 0, 0, 0, 0);
+}
 
 int cop_mem_read(const struct cop_proc *p, uint64_t address, void *buf, size_t n);
 int cop_mem_write(const struct cop_proc *p, uint64_t address, const void *buf, size_t n);
@@ -152,8 +161,15 @@ pid_t cop_pid_inside(int pidns_fd, pid_t pid);
 pid_t cop_pid_outside(int pidns_fd, pid_t nspid);
 /* Lets the task go on until its next SIGTRAP that is no event. */
 int cop_run_to_trap(struct cop_task *t, int request, struct cop_error *err);
+/* The same where nothing may trap: until the call that cop_op_mark() makes is over, all signals being blocked. */
+int cop_run_to_mark(struct cop_task *t, struct cop_error *err);
+/* Does a SIGTRAP wait for this thread, or for all of its process?  It is traced and stopped. */
+bool cop_trap_pending(pid_t tid);
 /* Sends a SIGSTOP again that was taken from the task; before it is let go. */
 void cop_give_stop_back(const struct cop_task *t);
+/* Lets a thread go.  Of one that was killed meanwhile nobody learns, not even its parent, before its tracer has seen the end: that is
+ * waited for, but for that of a child of the caller's. */
+void cop_let_go(pid_t tid);
 /* Waits for a stop or the end of one tid; returns the wait status. */
 int cop_wait_task(pid_t tid, int *ret_status);
 /* Offset of a system call instruction in the vdso, which is the same in every process of this kernel; 0: none. */

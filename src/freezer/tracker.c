@@ -179,9 +179,9 @@ static int open_uffd(struct cop_proc *p)
         struct cop_procfs_status status;
         int64_t fd, result;
 
-        if (cop_procfs_status(p->dir_fd, &status, NULL) < 0 || cop_procfs_pending(&status, SIGTRAP))
+        if (cop_procfs_status(p->dir_fd, &status, NULL) < 0)
                 return -EPERM;
-        p->trap_ignored = cop_procfs_ignores(&status, SIGTRAP);
+        p->no_traps = cop_procfs_ignores(&status, SIGTRAP) || cop_trap_pending(p->tasks[0].tid);
         if (vdso)
                 p->syscall_insn = vdso + cop_vdso_syscall();
         if (!p->syscall_insn || cop_remote_syscall(p, &p->tasks[0], SYS_userfaultfd, arg, &fd, NULL) < 0 || fd < 0)

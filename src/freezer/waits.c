@@ -505,17 +505,16 @@ static void end_call(const struct record *r)
 
         if (!sleeps_on(r) || ptrace(PTRACE_SEIZE, r->tid, 0, 0) < 0)
                 return;
-        if (ptrace(PTRACE_INTERRUPT, r->tid, 0, 0) < 0 || !wait_interrupt(r->tid) ||
-            ptrace(PTRACE_GETREGS, r->tid, 0, &regs) < 0)
-                return; /* it has ended */
-        if ((int64_t)regs.rax == -EINTR) {
+        bool there = ptrace(PTRACE_INTERRUPT, r->tid, 0, 0) == 0 && wait_interrupt(r->tid) &&
+                     ptrace(PTRACE_GETREGS, r->tid, 0, &regs) == 0;
+        if (there && (int64_t)regs.rax == -EINTR) {
                 if (is_marked(r, &regs))
                         regs.rax = (uint64_t)r->limit.result;
                 else
                         cop_rewind_interrupted(&regs);
                 ptrace(PTRACE_SETREGS, r->tid, 0, &regs);
         }
-        ptrace(PTRACE_DETACH, r->tid, 0, 0);
+        cop_let_go(r->tid);
 }
 
 void cop_waits_dispatch(struct cop_waits *w)

@@ -225,7 +225,13 @@ static int look_at_process(struct cop_proc *p)
         if (!vdso || cop_procfs_status(dir_fd, &status, NULL) < 0)
                 return -ENOEXEC;
         p->syscall_insn = vdso + cop_vdso_syscall();
-        p->trap_ignored = cop_procfs_ignores(&status, SIGTRAP);
+        /* Without one no call of its could be answered once it is seized. */
+        p->mem_fd = openat(dir_fd, "mem", O_RDONLY | O_CLOEXEC);
+        bool there = cop_find_syscall(p, p->syscall_insn, 2) != 0;
+        p->mem_fd = cop_close(p->mem_fd);
+        if (!there)
+                return -ENOEXEC;
+        p->no_traps = cop_procfs_ignores(&status, SIGTRAP);
         return 0;
 }
 
@@ -239,16 +245,17 @@ static int seize_thread(struct patient *p, pid_t tid)
                 return r;
         if (ptrace(PTRACE_SEIZE, tid, 0, 0) < 0)
                 return -errno;
-        if (ptrace(PTRACE_INTERRUPT, tid, 0, 0) < 0 || cop_wait_task(tid, &status) < 0 || !WIFSTOPPED(status))
-                return -ESRCH;
-        while (status >> 16 != PTRACE_EVENT_STOP) { /* a signal first */
+        bool there = ptrace(PTRACE_INTERRUPT, tid, 0, 0) == 0 && cop_wait_task(tid, &status) == 0 && WIFSTOPPED(status);
+        while (there && status >> 16 != PTRACE_EVENT_STOP) { /* a signal first */
                 ptrace(PTRACE_CONT, tid, 0, WSTOPSIG(status));
-                if (cop_wait_task(tid, &status) < 0 || !WIFSTOPPED(status))
-                        return -ESRCH;
+                there = cop_wait_task(tid, &status) == 0 && WIFSTOPPED(status);
         }
-        if (ptrace(PTRACE_GETREGS, tid, 0, &p->task.regs) < 0 ||
-            ptrace((enum __ptrace_request)PTRACE_GETSIGMASK, tid, 8, &p->task.sigmask) < 0)
-                return -errno;
+        if (!there || ptrace(PTRACE_GETREGS, tid, 0, &p->task.regs) < 0 ||
+            ptrace((enum __ptrace_request)PTRACE_GETSIGMASK, tid, 8, &p->task.sigmask) < 0) {
+                cop_let_go(tid);
+                return -ESRCH;
+        }
+        p->proc.no_traps = p->proc.no_traps || cop_trap_pending(tid);
         return 0;
 }
 
@@ -257,7 +264,7 @@ static void release_thread(struct patient *p)
         ptrace(PTRACE_SETREGS, p->task.tid, 0, &p->task.regs);
         ptrace((enum __ptrace_request)PTRACE_SETSIGMASK, p->task.tid, 8, &p->task.sigmask);
         cop_give_stop_back(&p->task);
-        ptrace(PTRACE_DETACH, p->task.tid, 0, 0);
+        cop_let_go(p->task.tid);
 }
 
 static int64_t remote(struct patient *p, long nr, uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e)

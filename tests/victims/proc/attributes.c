@@ -1,4 +1,4 @@
-/* umask, cwd (also a removed one in a child), dumpable, oom_score_adj, name and command line, environment, executable.
+/* umask, cwd (also a removed one in a child), dumpable, oom_score_adj, login uid (where one may be set), name and command line, environment, executable.
  * victim: owner_again=may not be traced */
 #include <fcntl.h>
 #include <sys/prctl.h>
@@ -23,7 +23,8 @@ static char *slurp(const char *path, char *buf, size_t size)
 
 int main(int argc, char **argv)
 {
-        static char cmd[4096], cmd2[4096], env[8192], env2[8192], exe[512], exe2[512], cwd[512], cwd2[512], oom[32];
+        static char cmd[4096], cmd2[4096], env[8192], env2[8192], exe[512], exe2[512], cwd[512], cwd2[512], oom[32],
+                login[32];
         int st;
 
         umask(0137);
@@ -33,6 +34,10 @@ int main(int argc, char **argv)
         int fd = open("/proc/self/oom_score_adj", O_WRONLY);
         CHECK(fd >= 0 && write(fd, "321", 3) == 3);
         close(fd);
+        fd = open("/proc/self/loginuid", O_WRONLY);
+        (void)!write(fd, "3", 1);
+        close(fd);
+        slurp("/proc/self/loginuid", login, sizeof(login));
         strncpy(argv[0], "renamed", strlen(argv[0])); /* as setproctitle does */
         slurp("/proc/self/cmdline", cmd, sizeof(cmd));
         slurp("/proc/self/environ", env, sizeof(env));
@@ -52,6 +57,7 @@ int main(int argc, char **argv)
         char name[32] = {0};
         CHECK(prctl(PR_GET_NAME, name) == 0 && strcmp(name, "odd) name\n(") == 0);
         CHECK(atoi(slurp("/proc/self/oom_score_adj", oom, sizeof(oom))) == 321);
+        CHECK(strcmp(slurp("/proc/self/loginuid", oom, sizeof(oom)), login) == 0);
         CHECK(strcmp(slurp("/proc/self/cmdline", cmd2, sizeof(cmd2)), cmd) == 0);
         CHECK(strcmp(slurp("/proc/self/environ", env2, sizeof(env2)), env) == 0);
         CHECK(readlink("/proc/self/exe", exe2, sizeof(exe2) - 1) > 0 && strcmp(exe, exe2) == 0);

@@ -1,4 +1,5 @@
-/* All resource limits, soft and hard, of a process and of its child. */
+/* All resource limits, soft and hard, of a process and of its child, which has another uid. */
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -38,6 +39,8 @@ int main(void)
                 struct rlimit small = {20, 30};
                 setrlimit(RLIMIT_NOFILE, &small);
                 want[RLIMIT_NOFILE] = small;
+                if (setresuid(1000, 1000, 1000) == 0) /* another user's may be asked for in another way */
+                        prctl(PR_SET_DUMPABLE, 1);
                 victim_wait();
                 _exit(differs());
         }

@@ -1,5 +1,5 @@
 /* A context of Linux AIO (io_setup) is refused by name, and works on.
- * victim: refuse=aio */
+ * victim: refuse=asynchronous I/O (io_setup) */
 #include <fcntl.h>
 #include <linux/aio_abi.h>
 #include <sys/syscall.h>
