@@ -55,7 +55,7 @@ static int read_places(const char *path, struct places *ret, struct cop_error *e
                 *end = '\0';
                 const char *start = after_fields(line, 2), *point = after_fields(start, 2),
                            *options = after_fields(point, 1);
-                if (options)
+                if (start && point && options)
                         ret->list[ret->count++] = (struct place){.text = start,
                                                                  .mount_point = point,
                                                                  .length = (size_t)(options - start),
@@ -66,7 +66,7 @@ static int read_places(const char *path, struct places *ret, struct cop_error *e
 
 static bool equal(const struct place *a, const struct place *b)
 {
-        return a->length == b->length && memcmp(a->text, b->text, a->length) == 0;
+        return a->text && b->text && a->length == b->length && memcmp(a->text, b->text, a->length) == 0;
 }
 
 static bool found(struct places *ours, const struct place *p)
