@@ -58,9 +58,12 @@ static int restore_limits(const struct cop_restore *r, struct cop_error *err)
 {
         for (uint32_t i = 0; i < r->image->count[IMG_FILES]; i++) {
                 const struct img_file *f = RESTORE_FILE(r, i);
-                if (f->kind == IMG_FILE_SYSV && f->arg[IMG_SYSV_TYPE] == IMG_SYSV_LIMITS &&
-                    f->data.length == sizeof(struct img_ipc_limits))
-                        return set_limits(cop_image_at(r->image, &f->data), err);
+                struct img_ipc_limits limits;
+                if (f->kind != IMG_FILE_SYSV || f->arg[IMG_SYSV_TYPE] != IMG_SYSV_LIMITS ||
+                    f->data.length != sizeof(limits))
+                        continue;
+                memcpy(&limits, cop_image_at(r->image, &f->data), sizeof(limits));
+                return set_limits(&limits, err);
         }
         return 0;
 }
