@@ -1,6 +1,8 @@
 #include "pack/memory.h"
 
 #include <fcntl.h>
+#include <linux/netlink.h>
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -9,18 +11,19 @@
 
 #include "base/cleanup.h"
 #include "freezer/image.h"
+#include "freezer/sockets.h"
 #include "keeper/saved.h"
 #include "sandbox/lockdown.h"
 
 COP_DEFINE_CLEANUP(struct cop_image *, cop_image_free);
 
-static int mismatch(const struct img_thread *t, const char *what, struct cop_error *err)
+static int mismatch(const char *kind, uint32_t number, const char *what, struct cop_error *err)
 {
         return cop_error_set(
                 err, EXDEV, COP_ERR_image_mismatch,
-                "thread %d of the pack's memory %s: it was saved by another build of Coppice or was tampered "
-                "with; unpack its files alone (coppice unpack --files-only)",
-                t->tid, what);
+                "%s %u of the pack's memory %s: it was saved by another build of Coppice or was tampered with; unpack "
+                "its files alone (coppice unpack --files-only)",
+                kind, number, what);
 }
 
 static bool has_filter(const struct cop_image *image, const struct img_thread *t)
@@ -42,8 +45,10 @@ static int check_thread(const struct cop_image *image, const struct img_thread *
         const struct img_creds *c = &t->creds;
 
         if (!cop_lockdown_allows(c->inheritable | c->permitted | c->effective | c->bounding | c->ambient))
-                return mismatch(t, "has capabilities that a sandbox must not have", err);
-        return has_filter(image, t) ? 0 : mismatch(t, "lacks this engine's system call filter", err);
+                return mismatch("thread", (uint32_t)t->tid, "has capabilities that a sandbox must not have", err);
+        return has_filter(image, t)
+                       ? 0
+                       : mismatch("thread", (uint32_t)t->tid, "lacks this engine's system call filter", err);
 }
 
 static int check_process(const struct cop_image *image, const struct img_proc *p, struct cop_error *err)
@@ -55,9 +60,28 @@ static int check_process(const struct cop_image *image, const struct img_proc *p
                 const struct img_thread *t = IMG_RECORD(image, IMG_THREADS, img_thread, p->first_thread + i);
                 r = check_thread(image, t, err);
                 if (r == 0 && (core[0] != 1 || core[1] != 1))
-                        r = mismatch(t, "may dump core", err);
+                        r = mismatch("thread", (uint32_t)t->tid, "may dump core", err);
         }
         return r;
+}
+
+/* Those of the rules for socket(2) in sandbox/seccomp-rules.c.  A thaw makes sockets before the filter is there, with all rights over the
+ * sandbox's network. */
+static bool allows_socket(const struct img_file *f)
+{
+        uint64_t family = f->arg[IMG_SOCK_FAMILY], type = f->arg[IMG_SOCK_TYPE];
+
+        switch (f->kind) {
+        case IMG_FILE_UNIX:
+                return family == AF_UNIX;
+        case IMG_FILE_INET:
+                return (family == AF_INET || family == AF_INET6) && (type == SOCK_STREAM || type == SOCK_DGRAM) &&
+                       !cop_socket_is_echo(f);
+        case IMG_FILE_NETLINK:
+                return family == AF_NETLINK && f->arg[IMG_SOCK_PROTOCOL] == NETLINK_ROUTE;
+        default:
+                return !cop_is_socket(f);
+        }
 }
 
 static int check_saved(int root_fd, struct cop_error *err)
@@ -86,5 +110,8 @@ int cop_pack_check_memory(int root_fd, struct cop_error *err)
                 r = check_saved(root_fd, err);
         for (uint32_t i = 0; r == 0 && i < image->count[IMG_PROCS]; i++)
                 r = check_process(image, IMG_RECORD(image, IMG_PROCS, img_proc, i), err);
+        for (uint32_t i = 0; r == 0 && i < image->count[IMG_FILES]; i++)
+                if (!allows_socket(IMG_RECORD(image, IMG_FILES, img_file, i)))
+                        r = mismatch("file", i, "is a socket that a sandbox must not have", err);
         return r;
 }

@@ -3,12 +3,14 @@
 
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "freezer/image.h"
+#include "freezer/sockets.h"
 #include "pack/memory.h"
 
 #include "sandbox/lockdown.h"
@@ -22,6 +24,10 @@ enum wrong {
         BOUNDING,
         CORE,
         CORE_NONE,
+        RAW_SOCKET,
+        ECHO_SOCKET,
+        OTHER_FAMILY,
+        PACKET_SOCKET,
 };
 
 static void put_file(int dir_fd, const char *name, const void *data, size_t n)
@@ -49,6 +55,25 @@ static void add_filter(struct cop_image_writer *w, struct img_thread *t, enum wr
         t->filters = 1;
 }
 
+/* Such as sandboxes have, or one that they may not. */
+static void add_sockets(struct cop_image_writer *w, enum wrong wrong)
+{
+        struct img_file f = {.kind = IMG_FILE_INET, .arg = {[IMG_SOCK_TYPE] = SOCK_DGRAM, [IMG_SOCK_FAMILY] = AF_INET}};
+        struct img_file u = {.kind = IMG_FILE_UNIX,
+                             .arg = {[IMG_SOCK_TYPE] = SOCK_STREAM, [IMG_SOCK_FAMILY] = AF_UNIX}};
+
+        if (wrong == RAW_SOCKET)
+                f.arg[IMG_SOCK_TYPE] = SOCK_RAW;
+        if (wrong == ECHO_SOCKET)
+                f.arg[IMG_SOCK_PROTOCOL] = IPPROTO_ICMP;
+        if (wrong == OTHER_FAMILY)
+                f.arg[IMG_SOCK_FAMILY] = AF_PACKET;
+        if (wrong == PACKET_SOCKET)
+                f.kind = IMG_FILE_PACKET;
+        cop_image_add(w, IMG_FILES, &f);
+        cop_image_add(w, IMG_FILES, &u);
+}
+
 static void make_image(int mem_fd, enum wrong wrong)
 {
         static const char zeros[64 * 32];
@@ -58,8 +83,14 @@ static void make_image(int mem_fd, enum wrong wrong)
         ASSERT_OK(cop_image_create(mem_fd, NULL, -EBADF, &w, &err), &err);
         struct img_tree tree = {0};
         struct img_thread t = {.tid = 1, .comm = "init", .creds = {.bounding = 1ULL << CAP_CHOWN}};
-        struct img_proc p = {
-                .pid = 1, .parent = IMG_NONE, .state = IMG_RUNNING, .threads = 1, .exe = IMG_NONE, .tty = IMG_NONE};
+        struct img_proc p = {.pid = 1,
+                             .parent = IMG_NONE,
+                             .state = IMG_RUNNING,
+                             .threads = 1,
+                             .exe = IMG_NONE,
+                             .cwd_file = IMG_NONE,
+                             .root_file = IMG_NONE,
+                             .tty = IMG_NONE};
         p.sigactions = cop_image_put(w, zeros, sizeof(zeros));
         p.rlimits[RLIMIT_CORE][0] = p.rlimits[RLIMIT_CORE][1] = 1;
         add_filter(w, &t, wrong);
@@ -74,6 +105,7 @@ static void make_image(int mem_fd, enum wrong wrong)
         cop_image_add(w, IMG_TREE, &tree);
         cop_image_add(w, IMG_PROCS, &p);
         cop_image_add(w, IMG_THREADS, &t);
+        add_sockets(w, wrong);
         uint64_t bytes;
         ASSERT_OK(cop_image_commit(w, false, &bytes, &err), &err);
         cop_image_writer_free(w);
@@ -144,6 +176,26 @@ TEST(core_dumps_are_refused)
 TEST(core_dumps_of_size_0_are_refused)
 {
         refuse(CORE_NONE, "core");
+}
+
+TEST(sockets_that_no_sandbox_may_make_are_refused)
+{
+        refuse(RAW_SOCKET, "is a socket");
+}
+
+TEST(echo_sockets_are_refused)
+{
+        refuse(ECHO_SOCKET, "is a socket");
+}
+
+TEST(sockets_of_another_family_than_they_say_are_refused)
+{
+        refuse(OTHER_FAMILY, "is a socket");
+}
+
+TEST(packet_sockets_are_refused)
+{
+        refuse(PACKET_SOCKET, "is a socket");
 }
 
 TEST(a_node_without_its_parts_is_damaged)
