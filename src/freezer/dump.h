@@ -7,6 +7,7 @@
 #include <sys/un.h>
 
 #include "base/buf.h"
+#include "base/mountinfo.h"
 #include "freezer/freezer.h"
 #include "freezer/image.h"
 #include "freezer/procfs.h"
@@ -59,9 +60,9 @@ struct cop_dump {
         size_t source_count;
         char *buffer; /* owned: page transfer */
         uint64_t pages_written, pages_kept;
-        char *mounts;            /* owned: mountinfo of the tree's first process, once it was needed */
-        char *id_maps[2];        /* owned: uid_map and gid_map of the tree, as text */
-        int64_t clock_offset[2]; /* ns that the tree's monotonic and boot clocks are ahead of ours */
+        struct cop_mounts mounts; /* owned: of the tree's first process, once they were needed */
+        char *id_maps[2];         /* owned: uid_map and gid_map of the tree, as text */
+        int64_t clock_offset[2];  /* ns that the tree's monotonic and boot clocks are ahead of ours */
         bool tracking; /* what the tracker says of writes refers to this parent, or to pages copied before the stop */
         int net_diag_fd;
         struct cop_view *views; /* owned; dump_mapped.c: areas of files, sorted */

@@ -2,8 +2,8 @@
  * while another one remains.
  *
  * A watch tells its file system, which is mounted somewhere, the number of its inode and, where there is such a thing, a file handle,
- * which gives a path.  Else (overlayfs) the number is looked for.  Hard links of one file lie on one mount, most in one folder: the search for another name begins in the folder
- * of the old one and goes on from the top of the mount.
+ * which gives a path.  Else (overlayfs) the number is looked for.  Hard links of one file lie on one mount, most in one folder: the
+ * search for another name begins in the folder of the old one and goes on from the top of the mount.
  */
 #include <fcntl.h>
 #include <linux/openat2.h>
@@ -21,6 +21,7 @@
 
 #define WATCH_BUDGET 300000
 #define LINK_BUDGET 100000
+#define MOUNTINFO_MAX (16UL << 20)
 
 static int open_root(const struct cop_dump *d, uint32_t proc)
 {
@@ -67,31 +68,18 @@ struct watched {
         int root_fd; /* owned */
         dev_t dev;   /* of the file system; an overlay's files have those of their layers */
         ino_t ino;
-        const char *mounts; /* mountinfo */
+        const struct cop_mounts *mounts;
 };
 
-/* The place of the next mount of the watch's file system, in *at to begin with; false: there is none. */
-static bool next_mount(const struct watched *w, const char **at, char *place, size_t size)
+/* The place of the next mount of the watch's file system from *at on, or NULL. */
+static const char *next_mount(const struct watched *w, size_t *at)
 {
-        for (const char *line = *at; *line; line = *at) {
-                unsigned maj, min;
-                int from = 0, to = 0;
-                size_t n = 0;
-                const char *end = strchrnul(line, '\n');
-                *at = *end ? end + 1 : end;
-                if (sscanf(line, "%*d %*d %u:%u %*s %n%*s%n", &maj, &min, &from, &to) != 2 || to == 0 ||
-                    makedev(maj, min) != w->dev)
-                        continue;
-                for (int i = from; i < to && n < size - 1; i++) { /* "\040" is a space */
-                        unsigned octal = 0;
-                        bool escaped = line[i] == '\\' && sscanf(line + i + 1, "%3o", &octal) == 1;
-                        place[n++] = escaped ? (char)octal : line[i];
-                        i += escaped ? 3 : 0;
-                }
-                place[n] = '\0';
-                return true;
+        while (*at < w->mounts->count) {
+                const struct cop_mountinfo *m = &w->mounts->list[(*at)++];
+                if (m->device == w->dev)
+                        return m->mount_point;
         }
-        return false;
+        return NULL;
 }
 
 static int watch_by_handle(const struct watched *w, const char *line, const char *place, char *path, size_t size)
@@ -150,12 +138,13 @@ static void watched_done(struct watched *w)
 
 static int begin_watched(struct cop_dump *d, const struct cop_dump_target *target, struct watched *ret)
 {
-        int r = d->mounts ? 0 : cop_read_file(d->tree.procs[0].dir_fd, "mountinfo", 16UL << 20, &d->mounts, NULL, NULL);
+        int r = d->mounts.list ? 0
+                               : cop_mounts_read(d->tree.procs[0].dir_fd, "mountinfo", MOUNTINFO_MAX, &d->mounts, NULL);
 
         *ret = (struct watched){.root_fd = r < 0 ? r : open_root(d, 0),
                                 .dev = makedev(target->sdev >> 20, target->sdev & 0xfffff),
                                 .ino = target->ino,
-                                .mounts = d->mounts ? d->mounts : ""};
+                                .mounts = &d->mounts};
         return ret->root_fd;
 }
 
@@ -163,12 +152,13 @@ int cop_dump_watch_name(struct cop_dump *d, const char *line, const struct cop_d
                         size_t size)
 {
         _cleanup_(watched_done) struct watched w;
-        char place[4096];
+        const char *place;
+        size_t at = 0;
         int r = begin_watched(d, target, &w);
 
         if (r < 0)
                 return r;
-        for (const char *at = w.mounts; next_mount(&w, &at, place, sizeof(place));)
+        while ((place = next_mount(&w, &at)))
                 if (watch_by_handle(&w, line, place, path, size) == 0 && is_watched(&w, path))
                         return 0;
         return -ENOENT;
@@ -179,19 +169,21 @@ int cop_dump_watch_search(struct cop_dump *d, uint32_t proc, const struct cop_du
 {
         size_t budget = WATCH_BUDGET;
         _cleanup_(watched_done) struct watched w;
-        char place[4096];
+        char cwd[4096];
+        const char *place;
         struct stat st;
+        size_t at = 0;
         int r = begin_watched(d, target, &w);
-        ssize_t n = readlinkat(d->tree.procs[proc].dir_fd, "cwd", place, sizeof(place) - 1);
+        ssize_t n = readlinkat(d->tree.procs[proc].dir_fd, "cwd", cwd, sizeof(cwd) - 1);
 
         if (r < 0 || n < 0)
                 return -ENOENT;
-        place[n] = '\0';
-        _cleanup_close_ int cwd_fd = open_in_tree(w.root_fd, place, O_PATH);
+        cwd[n] = '\0';
+        _cleanup_close_ int cwd_fd = open_in_tree(w.root_fd, cwd, O_PATH);
         r = -ENOENT;
-        if (strcmp(place, "/") != 0 && cwd_fd >= 0 && fstat(cwd_fd, &st) == 0 && st.st_dev == w.dev)
-                r = watch_by_number(&w, place, &budget, path, size);
-        for (const char *at = w.mounts; r < 0 && next_mount(&w, &at, place, sizeof(place));) {
+        if (strcmp(cwd, "/") != 0 && cwd_fd >= 0 && fstat(cwd_fd, &st) == 0 && st.st_dev == w.dev)
+                r = watch_by_number(&w, cwd, &budget, path, size);
+        while (r < 0 && (place = next_mount(&w, &at))) {
                 _cleanup_close_ int fd = open_in_tree(w.root_fd, place, O_PATH);
                 if (fd >= 0 && fstat(fd, &st) == 0 && (!S_ISDIR(st.st_mode) || st.st_dev == w.dev))
                         r = watch_by_number(&w, place, &budget, path, size);

@@ -230,7 +230,7 @@ static void dump_done(struct cop_dump *d)
         free(d->targets);
         free(d->views);
         free(d->buffer);
-        free(d->mounts);
+        cop_mounts_done(&d->mounts);
         free(d->id_maps[0]);
         free(d->id_maps[1]);
         for (size_t i = 0; i < d->waiting_count; i++)

@@ -25,6 +25,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/parse.h"
+#include "base/mountinfo.h"
 #include "sandbox/procfs.h"
 #include "sandbox/sysmount.h"
 
@@ -102,15 +103,14 @@ static bool unified_has_controllers(const char *base)
 
 int cop_cgroup_detect(struct cop_cgroup_host *ret, struct cop_error *err)
 {
-        _cleanup_free_ char *text = NULL;
+        _cleanup_(cop_mounts_done) struct cop_mounts mounts = {0};
         struct cop_cgroup_host host = {0};
-        struct cop_mountinfo m;
-        int r = cop_read_file(AT_FDCWD, "/proc/self/mountinfo", MOUNTINFO_MAX, &text, NULL, err);
+        int r = cop_mounts_read(AT_FDCWD, "/proc/self/mountinfo", MOUNTINFO_MAX, &mounts, err);
 
         if (r < 0)
                 return cop_error_wrap(err, r, "looking for cgroups");
-        for (char *cursor = text; (r = cop_mountinfo_next(&cursor, &m)) != 0;)
-                if (r > 0 && note_mount(&host, &m) < 0) {
+        for (size_t i = 0; i < mounts.count; i++)
+                if (note_mount(&host, &mounts.list[i]) < 0) {
                         cop_cgroup_host_done(&host);
                         return cop_error_errno(err, ENOMEM, "looking for cgroups");
                 }

@@ -1,26 +1,10 @@
-/* Parsing of /proc text and of the small files of cgroupfs.  Pure functions on foreign bytes (a mount point or a cgroup
- * may have any name); fuzz target: tests/fuzz/fuzz-procfs.c. */
+/* Parsing of /proc text and of the small files of cgroupfs.  Pure functions on foreign bytes (a cgroup may have any name); fuzz target:
+ * tests/fuzz/fuzz-sandbox-procfs.c. */
 #pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-/* One line of /proc/PID/mountinfo (man 5 proc_pid_mountinfo); all strings point into the parsed text, octal escapes
- * resolved. */
-struct cop_mountinfo {
-        int mount_id, parent_id;
-        const char *root;
-        const char *mount_point;
-        const char *options;
-        const char *fs_type;
-        const char *source;
-        const char *super_options;
-};
-
-/* Parses the line at *cursor (NUL-terminated text, changed in place) and moves *cursor behind it.  1 with *ret filled, 0
- * at the end of the text, -EBADMSG for a malformed line (the cursor has moved: go on with the next). */
-int cop_mountinfo_next(char **cursor, struct cop_mountinfo *ret);
 
 /* True when the comma-separated list has exactly this word. */
 bool cop_list_has(const char *list, const char *word);

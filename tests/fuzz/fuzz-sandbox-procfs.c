@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/mountinfo.h"
 #include "sandbox/hosts.h"
 #include "sandbox/procfs.h"
 
