@@ -80,21 +80,13 @@ static int parse(void *table, const struct nlmsghdr *h)
 {
         struct state *s = table;
         const struct packet_diag_msg *m = NLMSG_DATA(h);
-        size_t left = h->nlmsg_len - NLMSG_LENGTH(sizeof(*m));
 
         if (m->pdiag_ino != s->ino || s->found)
                 return 0;
         s->found = true;
         s->protocol = m->pdiag_num;
-        for (const struct nlattr *a = (const void *)(m + 1);
-             left >= sizeof(*a) && a->nla_len >= sizeof(*a) && a->nla_len <= left;) {
-                size_t step = NLMSG_ALIGN(a->nla_len);
+        for (const struct nlattr *a = NULL; (a = cop_sock_diag_next(h, sizeof(*m), a));)
                 read_attribute(s, a);
-                if (step >= left)
-                        break;
-                left -= step;
-                a = (const void *)((const char *)a + step);
-        }
         return 0;
 }
 

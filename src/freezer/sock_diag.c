@@ -47,6 +47,17 @@ int cop_sock_diag_ask(int fd, const void *request, size_t size, int (*parse)(voi
         }
 }
 
+const struct nlattr *cop_sock_diag_next(const struct nlmsghdr *h, size_t header, const struct nlattr *last)
+{
+        const char *start = (const char *)h;
+        size_t at = last ? (size_t)((const char *)last - start) + NLA_ALIGN(last->nla_len)
+                         : NLMSG_LENGTH(NLMSG_ALIGN(header));
+        const struct nlattr *a = (const void *)(start + at);
+
+        return at + sizeof(*a) <= h->nlmsg_len && a->nla_len >= sizeof(*a) && a->nla_len <= h->nlmsg_len - at ? a
+                                                                                                              : NULL;
+}
+
 /* ---- unix ---- */
 
 static int add_icons(struct cop_unix_table *t, struct cop_unix_info *u, const uint32_t *inos, size_t n)
@@ -72,14 +83,12 @@ static int parse_unix(void *table, const struct nlmsghdr *h)
 {
         struct cop_unix_table *t = table;
         const struct unix_diag_msg *m = NLMSG_DATA(h);
-        size_t left = h->nlmsg_len - NLMSG_LENGTH(sizeof(*m));
         struct cop_unix_info u = {.ino = m->udiag_ino, .state = m->udiag_state, .type = m->udiag_type};
         int r = 0;
 
-        for (const struct nlattr *a = (const struct nlattr *)(m + 1);
-             left >= sizeof(*a) && a->nla_len >= sizeof(*a) && a->nla_len <= left;) {
+        for (const struct nlattr *a = NULL; (a = cop_sock_diag_next(h, sizeof(*m), a));) {
                 const void *value = a + 1;
-                size_t n = a->nla_len - sizeof(*a), step = NLMSG_ALIGN(a->nla_len);
+                size_t n = a->nla_len - sizeof(*a);
                 if (a->nla_type == UNIX_DIAG_PEER && n >= 4)
                         memcpy(&u.peer, value, 4);
                 else if (a->nla_type == UNIX_DIAG_RQLEN && n >= 8) {
@@ -89,10 +98,6 @@ static int parse_unix(void *table, const struct nlmsghdr *h)
                         u.shutdown = *(const uint8_t *)value;
                 else if (a->nla_type == UNIX_DIAG_ICONS && r == 0)
                         r = add_icons(t, &u, value, n / 4);
-                if (step >= left)
-                        break;
-                left -= step;
-                a = (const struct nlattr *)((const char *)a + step);
         }
         struct cop_unix_info *list = r == 0 ? grow(t->list, t->count, &t->allocated, sizeof(*t->list)) : NULL;
         if (!list)
@@ -179,16 +184,9 @@ bool cop_socket_as_ipv6(const void *address, size_t length, struct sockaddr_in6 
 
 static uint32_t shutdown_of(const struct nlmsghdr *h)
 {
-        size_t first = NLMSG_LENGTH(NLMSG_ALIGN(sizeof(struct inet_diag_msg)));
-
-        for (size_t at = first; at + NLA_HDRLEN <= h->nlmsg_len;) {
-                const struct nlattr *a = (const void *)((const char *)h + at);
-                if (a->nla_len < NLA_HDRLEN || a->nla_len > h->nlmsg_len - at)
-                        break;
-                if (a->nla_type == INET_DIAG_SHUTDOWN && a->nla_len > NLA_HDRLEN)
-                        return *((const uint8_t *)a + NLA_HDRLEN);
-                at += NLA_ALIGN(a->nla_len);
-        }
+        for (const struct nlattr *a = NULL; (a = cop_sock_diag_next(h, sizeof(struct inet_diag_msg), a));)
+                if (a->nla_type == INET_DIAG_SHUTDOWN && a->nla_len > sizeof(*a))
+                        return *(const uint8_t *)(a + 1);
         return 0;
 }
 

@@ -52,10 +52,13 @@ struct cop_tcp_table {
         size_t count, allocated;
 };
 
-/* Sends a request for a dump and gives each answer to `parse`, which fails when memory is short. */
 struct nlmsghdr;
+struct nlattr;
+/* Sends a request for a dump and gives each answer to `parse`, which fails when memory is short. */
 int cop_sock_diag_ask(int diag_fd, const void *request, size_t size,
                       int (*parse)(void *table, const struct nlmsghdr *h), void *table, struct cop_error *err);
+/* The attribute of an answer after `last`, NULL: the first, which follows a header of this size; NULL when there is none. */
+const struct nlattr *cop_sock_diag_next(const struct nlmsghdr *h, size_t header, const struct nlattr *last);
 /* diag_fd is a NETLINK_SOCK_DIAG socket of the namespace.  The table, empty before, is to be given back in any case. */
 int cop_unix_table_collect(int diag_fd, struct cop_unix_table *t, struct cop_error *err);
 void cop_unix_table_done(struct cop_unix_table *t);
