@@ -74,6 +74,20 @@ static int open_reader(int fd)
         return cop_dump_open_reader(AT_FDCWD, path);
 }
 
+/* What is in it, once for all descriptions. */
+static int dump_content(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f,
+                        const struct cop_fd_info *fi, const char *kind, struct cop_error *err)
+{
+        int fd = cop_dump_duplicate(d, known, err);
+
+        if (fd < 0)
+                return fd;
+        _cleanup_close_ int reader = open_reader(fd);
+        if (reader < 0)
+                return cop_error_errno(err, errno, "opening the %s %s", kind, fi->link);
+        return cop_dump_object_pages(d, reader, (uint64_t)fi->st.st_size, &f->first_extent, &f->extents, err);
+}
+
 int cop_dump_memfd(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct cop_fd_info *fi,
                    struct cop_error *err)
 {
@@ -90,12 +104,7 @@ int cop_dump_memfd(struct cop_dump *d, struct cop_dump_file *known, struct img_f
         f->arg[1] = (uint64_t)fcntl(fd, F_GET_SEALS);
         f->arg[2] = fi->st.st_mode;
         cop_dump_attributes(d, f, &fi->st);
-        if (!first)
-                return 0;
-        _cleanup_close_ int reader = open_reader(fd);
-        if (reader < 0)
-                return cop_error_errno(err, errno, "opening the memfd %s", fi->link);
-        return cop_dump_object_pages(d, reader, (uint64_t)fi->st.st_size, &f->first_extent, &f->extents, err);
+        return first ? dump_content(d, known, f, fi, "memfd", err) : 0;
 }
 
 int cop_dump_regular(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct cop_fd_info *fi,
@@ -118,15 +127,7 @@ int cop_dump_regular(struct cop_dump *d, struct cop_dump_file *known, struct img
         if (cop_dump_has_lease(fi->text)) /* opening it to read it would ask the holder to give it back */
                 return cop_not_freezable(d, known->proc, err, "has a lease on the removed file %.100s (fd %d)",
                                          fi->link, known->fd);
-        if (!first)
-                return 0;
-        int fd = cop_dump_duplicate(d, known, err);
-        if (fd < 0)
-                return fd;
-        _cleanup_close_ int reader = open_reader(fd);
-        if (reader < 0)
-                return cop_error_errno(err, errno, "opening the deleted file %s", fi->link);
-        return cop_dump_object_pages(d, reader, (uint64_t)fi->st.st_size, &f->first_extent, &f->extents, err);
+        return first ? dump_content(d, known, f, fi, "deleted file", err) : 0;
 }
 
 static void describe_folder(const struct cop_dump *d, struct img_file *f, const struct stat *st)

@@ -604,12 +604,11 @@ def main():
         print(f"{tool.relative_to(ROOT) if tool.is_relative_to(ROOT) else tool} is not built")
         print("0 passed, 1 failed, 0 skipped")
         return 1
+    sys.modules["run"] = sys.modules["__main__"]  # for these two
     if arguments.endurance:
-        sys.modules["run"] = sys.modules["__main__"]
         import endurance
         return endurance.main(build, tool, arguments)
     if arguments.zdtm:
-        sys.modules["run"] = sys.modules["__main__"]
         import zdtm
         return zdtm.main(tool, arguments)
     flavours = arguments.flavours.split(",") if arguments.flavours else FLAVOURS if arguments.full or arguments.names else None

@@ -1,41 +1,17 @@
 /* Filters that all threads of a process have from one of them: only then may one set another for all (SECCOMP_FILTER_FLAG_TSYNC).  With
  * all as they were made, when one has a filter more and sets the new one, and when the first thread has ended.
  * victim: owner_refuse=seccomp filter */
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <pthread.h>
-#include <stddef.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 
-#include "../victim.h"
+#include "../forbid.h"
 
 #define THREADS 3
 
 enum { PLAIN, ONE_MORE, ENDED, KINDS };
 
 static volatile int ready, forbidden_now;
-
-/* From now on the call fails with that number. */
-static long forbid(int nr, unsigned number, unsigned flags)
-{
-        struct sock_filter code[] = {
-                BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-                BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)nr, 0, 1),
-                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | number),
-                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-        };
-        struct sock_fprog prog = {4, code};
-
-        return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &prog);
-}
-
-static int fails_with(int nr, int number)
-{
-        return syscall(nr, 0, 0, 0) == -1 && errno == number;
-}
 
 static void *obey(void *arg)
 {

@@ -1,15 +1,10 @@
 /* SIGTRAPs that are pending, which the engine's own traps must not be taken for: of the process, of one of its threads, of a stopped one
  * that does not block it, of one with a seccomp filter; their handler is not called before, and stays.
  * victim: owner_refuse=seccomp filter */
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <pthread.h>
-#include <stddef.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 
-#include "../victim.h"
+#include "../forbid.h"
 
 static volatile int handled, ready;
 
@@ -43,18 +38,10 @@ static void *have_own(void *arg)
 
 static void confine(void)
 {
-        struct sock_filter code[] = {
-                BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-                BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_getpriority, 0, 1),
-                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | 77),
-                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-        };
-        struct sock_fprog prog = {4, code};
-
         CHECK(kill(getpid(), SIGTRAP) == 0 && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
-        CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog) == 0);
+        CHECK(forbid(SYS_getpriority, 77, 0) == 0);
         victim_wait();
-        CHECK(syscall(SYS_getpriority, 0, 0) == -1 && errno == 77);
+        CHECK(fails_with(SYS_getpriority, 77));
         take(SI_USER, getpid());
         _exit(0);
 }
