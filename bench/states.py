@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 
 OFF = {"checkpoints": "off", "idle_seconds": 0}
+USUAL = {"idle_seconds": 0}  # a checkpoint after each cell
+REST = 0.3  # s: a checkpoint is made
 MEASURE_FORK = """
 import os, time
 def fork_ms():
@@ -42,26 +44,37 @@ class States:
         return float(sb.text("fork_ms()"))
 
     def fork(self):
+        """Of a session at rest, whose last cell has its checkpoint; and of one whose state has to be saved first."""
         for megabytes, goal in ((100, 25), (1024, 30)):
-            sb = self.warm_session(megabytes)
-            sb.api.post(f"{sb.path}/snapshots", {}, timeout=120)  # the first node is a full one
-            times, base = [], []
-            for _ in range(self.rounds(15)):
-                begin = time.perf_counter()
-                child = self.forks(sb, 1)[0]
-                assert child.text("x") == "41"
-                times.append((time.perf_counter() - begin) * 1e3)
-                child.remove()
-                base.append(self.fork_baseline(sb))
-            self.row(f"fork.to_cell_{megabytes}m", "ms", times, "fork() of the same kernel", base, f"p50 <= {goal}")
-            sb.remove()
+            self.fork_one(f"fork.to_cell_{megabytes}m", megabytes, USUAL, f"p50 <= {goal}")
+        self.fork_one("fork.unsaved_100m", 100, OFF)
         self.fork_many()
 
+    def fork_one(self, name, megabytes, policy, goal=None):
+        sb = self.forked_session(megabytes, policy)
+        times, base = [], []
+        for _ in range(self.rounds(15)):
+            time.sleep(REST)
+            begin = time.perf_counter()
+            child = self.forks(sb, 1)[0]
+            assert child.text("x") == "41"
+            times.append((time.perf_counter() - begin) * 1e3)
+            child.remove()
+            base.append(self.fork_baseline(sb))
+        self.row(name, "ms", times, "fork() of the same kernel", base, goal)
+        sb.remove()
+
+    def forked_session(self, megabytes, policy):
+        sb = self.warm_session(megabytes, policy)
+        sb.api.post(f"{sb.path}/snapshots", {}, timeout=120)  # the first node is a full one
+        self.fork_baseline(sb)
+        return sb
+
     def fork_many(self):
-        sb = self.warm_session(1024)
-        sb.api.post(f"{sb.path}/snapshots", {}, timeout=120)
+        sb = self.forked_session(1024, USUAL)
         times, extra = [], []
         for _ in range(self.rounds(6)):
+            time.sleep(REST)
             begin = time.perf_counter()
             children = self.forks(sb, 8)
             assert [c.text("x") for c in children] == ["41"] * 8
@@ -69,6 +82,7 @@ class States:
             extra += [private_mib(c.id) for c in children]
             for child in children:
                 child.remove()
+            self.fork_baseline(sb)
         self.row("fork.8_of_1024m", "ms", times, None, None, "p50 <= 150")
         self.row("fork.extra_memory_each", "MiB", extra, None, None, "p50 <= 8")
         sb.remove()
@@ -164,7 +178,8 @@ class States:
         return lists, wakes, cells
 
     def forks(self, source, count):
-        return [self.sandbox_of(c) for c in source.api.post(f"{source.path}/fork", {"count": count}, timeout=300)["sandboxes"]]
+        reply = source.api.post(f"{source.path}/fork", {"count": count, "policy": OFF}, timeout=300)
+        return [self.sandbox_of(c) for c in reply["sandboxes"]]
 
     def idle_late(self, source):
         """How much later than asked for an idle sandbox is asleep."""

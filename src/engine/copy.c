@@ -76,7 +76,8 @@ static void on_made(struct cop_node_row *row, const struct cop_error *err, void 
         struct finding *f = userdata;
         struct cop_sandbox *sb = row ? cop_sandbox_by_id(f->engine, row->sandbox_id) : NULL;
 
-        if (!sb || strcmp(f->former_cell, row->cell_id) != 0 || cop_sandbox_busy_with_running(sb))
+        if (!sb || strcmp(f->former_cell, row->cell_id) != 0 || cop_sandbox_busy_with_running(sb) ||
+            strcmp(f->former, row->id) == 0)
                 f->former[0] = '\0';
         found(f, row, err);
 }

@@ -155,6 +155,7 @@ struct cop_making {
         char sandbox_id[COP_ID_MAX];
         struct cop_node_row *row; /* owned; NULL: no node, only fn is to be called in its turn */
         bool end, files_only, lazy, sent, taken;
+        bool fork;      /* the head will do, where it is the state still */
         int64_t before; /* not lazy: nodes up to this seq were written before the keeper begins to sync */
         usec_t begun, lifetime;
         cop_node_fn fn; /* NULL: was told already */
@@ -268,6 +269,20 @@ static bool died_after_keep(struct cop_engine *e, const struct cop_making *m)
         return true;
 }
 
+/* Nothing has happened since the head was made: it is told instead, and there is no node more. */
+static int tell_head(struct cop_making *m, struct cop_error *err)
+{
+        struct cop_node_row *head;
+        int r = cop_store_node_get(m->engine->store, m->row->parent_id, &head, err);
+
+        cop_node_discard_folder(m->engine, m->row->id);
+        if (r < 0)
+                return r;
+        cop_node_row_free(m->row);
+        m->row = head;
+        return 0;
+}
+
 static void on_frozen(struct cop_msg *reply, const struct cop_error *err, void *userdata)
 {
         struct cop_making *m = userdata;
@@ -283,16 +298,19 @@ static void on_frozen(struct cop_msg *reply, const struct cop_error *err, void *
                 cop_error_set(&error, ESHUTDOWN, COP_ERR_sandbox_ended, "sandbox %s has ended", m->sandbox_id);
                 err = &error;
         }
-        if (!err && reply) {
+        bool still = !err && reply && cop_msg_u64_or(reply, COP_TAG_FLAGS, 0) & COP_NODE_UNLESS_STILL;
+        if (!err && reply && !still) {
                 m->row->pause = cop_msg_u64_or(reply, COP_TAG_PAUSE, 0);
                 m->row->memory_bytes = cop_msg_u64_or(reply, COP_TAG_MEMORY_BYTES, 0);
                 m->row->file_bytes = cop_msg_u64_or(reply, COP_TAG_FILE_BYTES, 0);
                 m->row->files = cop_msg_u64_or(reply, COP_TAG_FILES, 0);
                 m->row->duration = cop_now(CLOCK_MONOTONIC) - m->begun;
         }
-        if (!err && commit(sb, m, &error) < 0)
+        if (!err && (still ? tell_head(m, &error) : commit(sb, m, &error)) < 0)
                 err = &error;
-        if (err) {
+        if (still) {
+                cop_log_debug("%s is still as node %s has it", m->sandbox_id, m->row->id);
+        } else if (err) {
                 cop_node_discard_folder(e, m->row->id);
                 if (sb)
                         cop_checkpoint_is_not_at(sb, m->row->id);
@@ -471,6 +489,16 @@ int cop_node_recover(struct cop_engine *e, const char *id, struct cop_node_row *
         return r;
 }
 
+/* Has what the daemon knows of the sandbox stayed the same since its head was made?  The keeper knows of the rest. */
+static bool head_may_do(struct cop_making *m)
+{
+        _cleanup_(cop_node_row_freep) struct cop_node_row *head = NULL;
+
+        return m->fork && cop_store_node_get(m->engine->store, m->row->parent_id, &head, NULL) == 0 &&
+               strcmp(head->sandbox_id, m->sandbox_id) == 0 && strcmp(head->kind, "memory") == 0 && head->spec &&
+               strcmp(head->spec, m->row->spec) == 0;
+}
+
 static int send_freeze(struct cop_sandbox *sb, struct cop_making *m, struct cop_error *err)
 {
         char path[4200], parent[4200];
@@ -497,7 +525,7 @@ static int send_freeze(struct cop_sandbox *sb, struct cop_making *m, struct cop_
                 cop_msg_add_str(&msg, COP_TAG_PARENT, parent);
         cop_msg_add_u64(&msg, COP_TAG_FLAGS,
                         (m->end ? COP_NODE_END : 0) | (m->files_only ? COP_NODE_FILES : 0) |
-                                (m->lazy ? COP_NODE_LAZY : 0));
+                                (m->lazy ? COP_NODE_LAZY : 0) | (head_may_do(m) ? COP_NODE_UNLESS_STILL : 0));
         cop_keeper_call(sb->keeper, &msg, FREEZE_DEADLINE, on_frozen, m);
         return 0;
 }
@@ -555,6 +583,7 @@ static int enqueue(struct cop_sandbox *sb, const struct cop_node_params *p, cop_
         if (p) {
                 m->end = p->end;
                 m->files_only = p->files_only;
+                m->fork = p->reason == COP_NODE_FORK && !p->files_only;
                 m->lazy = p->reason == COP_NODE_CHECKPOINT || p->reason == COP_NODE_FORK;
                 m->lifetime = p->lifetime;
                 m->row = node_row(sb, p);

@@ -327,6 +327,8 @@ static int stop_and_dump(struct cop_dump *d, struct cop_freeze_result *res, stru
         last = cop_now(CLOCK_MONOTONIC);
         if (r == 0)
                 r = cop_dump_accept(d, err);
+        if (r == 0 && request->tracker && !end)
+                cop_still_note(&request->tracker->still, &d->tree);
         if (r < 0 || !end) {
                 go_on(d);
                 STAGE(res, 7, last);

@@ -67,13 +67,18 @@ static const struct img_vma *find_area(const struct cop_image *im, const struct 
         return v && v->start <= address ? v : NULL;
 }
 
-bool cop_parent_has(const struct cop_image *im, const struct img_proc *p, uint64_t address, const void *page)
+bool cop_parent_page(const struct cop_image *im, const struct img_proc *p, uint64_t address, void *ret)
 {
-        const struct img_vma *v = find_area(im, p, address);
-        char there[IMG_PAGE];
+        const struct img_vma *v = p ? find_area(im, p, address) : NULL;
         struct img_extent e;
 
         return v && cop_parent_piece(im, v, address, address + IMG_PAGE, &e) &&
-               pread(im->source_fds[e.source], there, IMG_PAGE, (off_t)e.offset) == IMG_PAGE &&
-               memcmp(page, there, IMG_PAGE) == 0;
+               pread(im->source_fds[e.source], ret, IMG_PAGE, (off_t)e.offset) == IMG_PAGE;
+}
+
+bool cop_parent_has(const struct cop_image *im, const struct img_proc *p, uint64_t address, const void *page)
+{
+        char there[IMG_PAGE];
+
+        return cop_parent_page(im, p, address, there) && memcmp(page, there, IMG_PAGE) == 0;
 }

@@ -13,5 +13,7 @@ const struct img_proc *cop_parent_proc(const struct cop_image *im, pid_t nspid);
  * before what it lies on.  False: the page at `at` is zero there. */
 bool cop_parent_piece(const struct cop_image *im, const struct img_vma *v, uint64_t at, uint64_t end,
                       struct img_extent *ret);
-/* Is the page at `address` of that process as it is here? */
+/* The page at `address` of that process (may be NULL); false: the image has none there. */
+bool cop_parent_page(const struct cop_image *im, const struct img_proc *p, uint64_t address, void *ret);
+/* Is it as it is here? */
 bool cop_parent_has(const struct cop_image *im, const struct img_proc *p, uint64_t address, const void *page);

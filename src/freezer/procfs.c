@@ -413,6 +413,21 @@ void cop_vmas_done(struct cop_vmas *v)
         *v = (struct cop_vmas){0};
 }
 
+bool cop_procfs_slices(pid_t tid, uint64_t *ret)
+{
+        char path[48], text[128];
+        unsigned long long slices;
+
+        snprintf(path, sizeof(path), "/proc/%d/task/%d/schedstat", tid, tid);
+        _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+        ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+        text[n > 0 ? n : 0] = '\0';
+        if (n <= 0 || sscanf(text, "%*u %*u %llu", &slices) != 1)
+                return false;
+        *ret = slices;
+        return true;
+}
+
 uint64_t cop_procfs_vdso(int dir_fd)
 {
         uint64_t pair[2], found = 0;

@@ -189,3 +189,7 @@ void cop_mark_interrupted(struct user_regs_struct *regs, bool restart, uint32_t 
 /* The call that registers at a stop tell; its time limit, if it has one that counts from its begin. */
 struct cop_call cop_call_of(const struct user_regs_struct *regs);
 bool cop_call_limit(const struct cop_call *call, struct cop_limit *ret);
+/* waits.c: the call in which a thread sleeps, task being its folder of /proc; false: it does not. */
+bool cop_call_slept_in(int at_fd, const char *task, struct cop_call *ret);
+/* Of the same arguments, from the same place, whatever the number: the kernel restarts some under another. */
+bool cop_call_same_place(const struct cop_call *a, const struct cop_call *b);

@@ -56,10 +56,11 @@ void cop_tracker_free(struct cop_tracker *t)
         for (size_t i = 0; i < t->count; i++)
                 forget(&t->list[i]);
         free(t->list);
+        cop_still_forget(&t->still);
         free(t);
 }
 
-struct cop_tracked *cop_tracker_find(struct cop_tracker *t, pid_t pid)
+struct cop_tracked *cop_tracker_find(const struct cop_tracker *t, pid_t pid)
 {
         for (size_t i = 0; i < t->count; i++)
                 if (t->list[i].pid == pid)
@@ -74,6 +75,10 @@ void cop_tracker_settle(struct cop_tracker *t, const char *id)
                 free(t->list[i].pre.list);
                 t->list[i].pre = (struct cop_precopy){0};
         }
+        if (id)
+                cop_still_settle(&t->still);
+        else
+                cop_still_forget(&t->still);
 }
 
 static bool wanted(const struct cop_vma *v)
@@ -310,25 +315,34 @@ static int copy_runs(struct cop_dump *d, struct cop_tracked *t, const struct cop
         return r;
 }
 
+static int scan_tracked(const struct cop_tracked *t, struct cop_runs *runs, unsigned flags)
+{
+        struct cop_scan scan = {.runs = runs, .pagemap_fd = t->pagemap_fd};
+        int r = 0;
+
+        for (size_t i = 0; i < t->area_count && r == 0; i++)
+                r = cop_scan_area(&scan, t->areas[i].start, t->areas[i].end,
+                                  flags | (t->areas[i].anonymous ? COP_SCAN_ANONYMOUS : 0U));
+        return r == 0 ? cop_scan_end(&scan) : r;
+}
+
+int cop_tracker_written(const struct cop_tracked *t, struct cop_runs *runs)
+{
+        return t->uffd < 0 || !t->areas ? -ENODATA : scan_tracked(t, runs, COP_SCAN_WRITTEN);
+}
+
 /* One round over one process; returns the pages copied. */
 static int64_t precopy_process(struct cop_dump *d, struct cop_tracked *t, bool everything, struct cop_error *err)
 {
         struct cop_proc p = {.pid = t->pid, .mem_fd = t->mem_fd, .comm = "?"};
         struct cop_runs runs = {0};
-        struct cop_scan scan = {.runs = &runs, .pagemap_fd = t->pagemap_fd};
         int64_t pages = 0;
-        int r = 0;
 
         if (!is_same_memory(t)) {
                 forget(t);
                 return 0;
         }
-        for (size_t i = 0; i < t->area_count && r == 0; i++)
-                r = cop_scan_area(&scan, t->areas[i].start, t->areas[i].end,
-                                  COP_SCAN_PROTECT | (everything ? 0U : COP_SCAN_WRITTEN) |
-                                          (t->areas[i].anonymous ? COP_SCAN_ANONYMOUS : 0U));
-        if (r == 0)
-                r = cop_scan_end(&scan);
+        int r = scan_tracked(t, &runs, COP_SCAN_PROTECT | (everything ? 0U : COP_SCAN_WRITTEN));
         for (size_t i = 0; i < runs.count; i++)
                 pages += (int64_t)((runs.list[i].end - runs.list[i].start) / IMG_PAGE);
         r = r < 0 ? cop_error_errno(err, -r, "scanning memory") : copy_runs(d, t, &p, &runs, !everything, err);

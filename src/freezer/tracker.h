@@ -22,6 +22,7 @@
 
 #include "freezer/dump.h"
 #include "freezer/runs.h"
+#include "freezer/still.h"
 
 /* Pages copied before the stop, per process. */
 struct cop_precopy {
@@ -48,6 +49,7 @@ struct cop_tracker {
         char image_id[IMG_ID_MAX]; /* what "not written" refers to; empty: nothing */
         struct cop_tracked *list;  /* owned */
         size_t count;
+        struct cop_still still; /* since that image */
 };
 
 /* Is there nothing to go by, or much memory that is not tracked yet?  Then cop_tracker_begin(), in a stop. */
@@ -61,6 +63,8 @@ int cop_tracker_adopt(struct cop_tracker *t, struct cop_dump *d, struct cop_erro
 /* In the stop: registers all areas of a process and notes in each whether it is.  Not only new ones: an area that lies where a
  * registered one was a moment ago may be another, of which the kernel would report nothing. */
 void cop_tracker_cover(struct cop_tracker *t, pid_t pid, struct cop_vmas *vs);
-struct cop_tracked *cop_tracker_find(struct cop_tracker *t, pid_t pid);
+struct cop_tracked *cop_tracker_find(const struct cop_tracker *t, pid_t pid);
+/* Adds what was written since the last image, in all that is registered; it stays unprotected.  -ENODATA: nothing is known. */
+int cop_tracker_written(const struct cop_tracked *t, struct cop_runs *runs);
 /* The image was committed (id), or not (NULL). */
 void cop_tracker_settle(struct cop_tracker *t, const char *id);

@@ -141,8 +141,7 @@ static bool read_text(int at_fd, const char *path, char *buf, size_t size)
         return n > 0;
 }
 
-/* False: it does not sleep in a system call. */
-static bool sleeping_call(int at_fd, const char *task, struct cop_call *ret)
+bool cop_call_slept_in(int at_fd, const char *task, struct cop_call *ret)
 {
         unsigned long long v[8];
         struct cop_call c = {0};
@@ -193,7 +192,7 @@ void cop_waits_look(const struct cop_proc *p, struct cop_task *t)
 
         *w = (struct cop_wait){.record = IMG_NONE};
         snprintf(task, sizeof(task), "task/%d", t->tid);
-        if (!sleeping_call(p->dir_fd, task, &w->call) || !cop_call_limit(&w->call, &limit))
+        if (!cop_call_slept_in(p->dir_fd, task, &w->call) || !cop_call_limit(&w->call, &limit))
                 return;
         w->switches = slept(p->dir_fd, task, &w->since);
         snprintf(path, sizeof(path), "%s/stat", task);
@@ -203,12 +202,12 @@ void cop_waits_look(const struct cop_proc *p, struct cop_task *t)
                 close = strchr(close + 1, ' ');
         w->cpu = close ? atoi(close + 1) : -1;
         /* Last, so that between this and the interrupt there is no time for another call. */
-        w->asleep = close && sleeping_call(p->dir_fd, task, &again) && memcmp(&w->call, &again, sizeof(again)) == 0;
+        w->asleep = close && cop_call_slept_in(p->dir_fd, task, &again) && memcmp(&w->call, &again, sizeof(again)) == 0;
 }
 
 /* ---- freeze ---- */
 
-static bool same_place(const struct cop_call *a, const struct cop_call *b)
+bool cop_call_same_place(const struct cop_call *a, const struct cop_call *b)
 {
         return memcmp(a->arg, b->arg, sizeof(a->arg)) == 0 && a->sp == b->sp && a->pc == b->pc;
 }
@@ -238,7 +237,7 @@ static bool is_marked(const struct record *r, const struct user_regs_struct *reg
 {
         struct cop_call call = cop_call_of(regs);
 
-        return regs->orig_rax >> 32 == r->mark && same_place(&r->call, &call);
+        return regs->orig_rax >> 32 == r->mark && cop_call_same_place(&r->call, &call);
 }
 
 static const struct record *find_record(const struct cop_waits *w, pid_t tid, const struct user_regs_struct *regs)
@@ -482,7 +481,8 @@ static bool sleeps_on(const struct record *r)
         char task[32];
 
         snprintf(task, sizeof(task), "/proc/%d", r->tid);
-        return sleeping_call(AT_FDCWD, task, &call) && call.nr == r->limit.nr && same_place(&call, &r->call);
+        return cop_call_slept_in(AT_FDCWD, task, &call) && call.nr == r->limit.nr &&
+               cop_call_same_place(&call, &r->call);
 }
 
 /* Until the trap that the interrupt makes; signals that come first are let through. */

@@ -379,6 +379,57 @@ def test_a_fork_has_the_commands_of_its_source(sb, api):
     api.delete("/api/snapshots/ticks")
 
 
+def rested(box, api) -> str:
+    """The node that a fork of a sandbox at rest takes again and again."""
+    node = api.post(f"{box.path}/fork", {}, timeout=120)
+    for _ in range(50):
+        for made in node["sandboxes"]:
+            Sandbox(api, made["id"]).remove()
+        again = api.post(f"{box.path}/fork", {}, timeout=120)
+        if again["node"]["id"] == node["node"]["id"]:
+            Sandbox(api, again["sandboxes"][0]["id"]).remove()
+            return again["node"]["id"]
+        node = again
+    raise AssertionError("it never rests")
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["cell", "file", "command", "service", "thread", "environment", "nothing"],
+)
+def test_a_fork_of_what_has_not_run_takes_the_head(sb, api, change):
+    """And whatever has happened, inside or in what the daemon knows, makes a node anew."""
+    sb.ok("x = 1; import threading, time; print('printed')")
+    before = rested(sb, api)
+    assert sb.nodes()["head"] == before
+    if change == "cell":
+        sb.ok("x = 2")
+    elif change == "file":
+        sb.write("/workspace/f", b"new")
+    elif change == "command":
+        sb.exec("true")
+    elif change == "service":
+        sb.exec("while sleep 0.2; do date +%N > /workspace/now; done", detach=True)
+    elif change == "thread":
+        sb.ok("def work():\n    while True:\n        time.sleep(0.1)\nthreading.Thread(target=work, daemon=True).start()")
+        rounds = {api.post(f"{sb.path}/fork", {}, timeout=120)["node"]["id"] for _ in range(3) if not time.sleep(0.3)}
+        assert len(rounds) == 3, "it runs all the time"
+        return
+    elif change == "environment":
+        api.call("PATCH", sb.path, {"policy": {"idle_seconds": 777}})
+    reply = api.post(f"{sb.path}/fork", {}, timeout=120)
+    child = Sandbox(api, reply["sandboxes"][0]["id"])
+    assert (reply["node"]["id"] == before) == (change == "nothing"), reply["node"]
+    assert child.text("x") == ("2" if change == "cell" else "1")
+    if change == "file":
+        assert child.text("open('/workspace/f').read()") == "'new'"
+    # A fork of a fork, and a way back to the node that served both.
+    assert child.fork()[0].text("x") == child.text("x")
+    sb.ok("x = 99")
+    sb.goto(before)
+    assert sb.text("x") == "1"
+
+
 def test_fork_counts_are_checked(sb, api):
     for count in (0, 101, -1, 1.5):
         with pytest.raises(ApiError) as error:

@@ -121,6 +121,19 @@ class Kernel:
         self.until(lambda: self.ready, timeout)
         return self
 
+    def waits_with_a_limit(self):
+        """Threads of the kernel that sleep in poll, epoll_wait or futex until some time, or do not sleep, as (name, call)."""
+        found, below = [], [self.process.pid]
+        for pid in below:
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                below += [int(child) for child in (task / "children").read_text().split()]
+                call = (task / "syscall").read_text().split()
+                limit = {"7": 3, "232": 4, "281": 4, "202": 4}.get(call[0])
+                none = "0x0" if call[0] == "202" else "0xffffffff"
+                if pid != self.process.pid and (call[0] == "running" or (limit and not call[limit].startswith(none))):
+                    found.append(((task / "comm").read_text().strip(), " ".join(call)))
+        return found
+
     def until(self, condition, timeout):
         """Handles events until condition() holds; returns what it gave, or raises."""
         deadline = time.monotonic() + timeout

@@ -251,6 +251,18 @@ def test_a_large_table_is_quick(kernel, need):
     assert time.monotonic() - began < 3
 
 
+def test_a_kernel_at_rest_is_not_woken(kernel):
+    """None of its threads waits for a time to come, so a sandbox that does nothing can be told to have done nothing."""
+    cell = kernel.run("import threading\nt = threading.Thread(target=print, args=('from a thread',)); t.start(); t.join(); print('end')")
+    assert cell.text() == "from a thread\nend\n"
+    assert kernel.run("'x' * 3").result["text/plain"] == "'xxx'"
+    end = time.monotonic() + 10
+    while waits := kernel.waits_with_a_limit():
+        assert time.monotonic() < end, waits
+        time.sleep(0.05)
+    assert kernel.run("len(get_ipython().kernel.iopub_thread._event_pipes) <= 3").result["text/plain"] == "True"
+
+
 def test_many_generations_leak_nothing(start):
     kernel = start()
     before = None

@@ -23,15 +23,24 @@
 
 #define BLOCK 256 /* pages */
 
+/* Deep enough that its stack is not in the page of its thread-local data. */
 static void *sleep_for_ever(void *arg)
 {
-        for (;;)
+        volatile char room[8192] = {0};
+
+        for (;;) {
+                room[0] = (char)(room[0] + 1);
                 pause();
+        }
         return arg;
 }
 
 /* Inside, with a thread that sleeps: answers every message with its number, and writes it to the pipe.  After "=" every other page of a block was written to
  * and is as before, after "#" every other one is another. */
+static void on_signal(int sig)
+{
+}
+
 static void be_init(int control, int out)
 {
         static volatile char block[BLOCK * 4096];
@@ -39,6 +48,7 @@ static void be_init(int control, int out)
         pthread_t sleeper;
         char text[64];
 
+        signal(SIGUSR1, on_signal);
         if (pthread_create(&sleeper, NULL, sleep_for_ever, NULL) != 0)
                 _exit(5);
         for (size_t i = 0; i < sizeof(block); i++)
@@ -361,6 +371,69 @@ TEST(pages_that_are_as_they_were_are_not_written_again)
         for (int i = 0; i < 4; i++)
                 close(images[i]);
         close(dir_fd);
+        ASSERT_OK(cop_remove_tree(AT_FDCWD, dir, &err), &err);
+}
+
+/* On a busy machine threads may not sleep again at once: then nothing is proven, and the next snapshot may. */
+static int snapshot_still(pid_t root, struct cop_tracker *tracker, const struct ends *e, int dir_fd, unsigned *number)
+{
+        int image = -EBADF, parent = -EBADF;
+        char name[16];
+
+        for (int i = 0; i < 50; i++) {
+                snprintf(name, sizeof(name), "%u", (*number)++);
+                ASSERT(mkdirat(dir_fd, name, 0700) == 0);
+                parent = cop_close(parent);
+                parent = image;
+                image = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+                snapshot(root, tracker, e, parent, image);
+                if (cop_tracker_still(tracker, image))
+                        break;
+        }
+        ASSERT(cop_tracker_still(tracker, image));
+        /* Another image of the same tree is not what it is told of. */
+        ASSERT(parent < 0 || !cop_tracker_still(tracker, parent));
+        cop_close(parent);
+        return image;
+}
+
+TEST(a_tree_is_as_it_was_until_it_runs)
+{
+        struct cop_error err = COP_ERROR_NULL;
+        char dir[] = "/tmp/test-freezer-XXXXXX";
+        unsigned number = 0;
+        struct ends e;
+
+        if (geteuid() != 0)
+                SKIP("needs root");
+        ASSERT(mkdtemp(dir));
+        _cleanup_close_ int dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        make_ends(&e);
+        pid_t root = start_tree(&e);
+        struct cop_tracker *tracker = cop_tracker_new();
+        ASSERT(tracker);
+        ask(&e, "1");
+        int image = snapshot_still(root, tracker, &e, dir_fd, &number);
+        for (int i = 0; i < 5; i++, usleep(2000))
+                ASSERT(cop_tracker_still(tracker, image));
+        ask(&e, "2"); /* it has run, and sleeps in the same call with the same arguments again */
+        ASSERT(!cop_tracker_still(tracker, image));
+        close(image);
+        image = snapshot_still(root, tracker, &e, dir_fd, &number);
+        ASSERT_EQ(kill(root, SIGUSR1), 0); /* handled */
+        usleep(2000);
+        ASSERT(!cop_tracker_still(tracker, image));
+        close(image);
+        image = snapshot_still(root, tracker, &e, dir_fd, &number);
+        ASSERT_EQ(kill(root, SIGSTOP), 0);
+        usleep(2000);
+        ASSERT(!cop_tracker_still(tracker, image));
+        ASSERT_EQ(kill(root, SIGKILL), 0);
+        wait(NULL);
+        ASSERT(!cop_tracker_still(tracker, image));
+        cop_tracker_free(tracker);
+        close(image);
+        close_ends(&e);
         ASSERT_OK(cop_remove_tree(AT_FDCWD, dir, &err), &err);
 }
 

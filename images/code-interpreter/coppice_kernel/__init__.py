@@ -24,7 +24,7 @@ def load_ipython_extension(shell):
     import sys
 
     for module, names in (
-        ("stream", ("install_backpressure", "install_handover")),
+        ("stream", ("install_backpressure", "install_handover", "install_rest")),
         ("display", ("install_tables", "install_limits")),
         ("hooks", ("install_tracebacks", "install_cell_end", "install_filters")),
         ("hooks", ("install_no_profile",)),

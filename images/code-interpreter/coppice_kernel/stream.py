@@ -19,6 +19,7 @@ A KeyboardInterrupt in the middle of a print costs at most that print: sending i
 has no IOPub thread; it uses the stock way.
 """
 
+import asyncio
 import codecs
 import collections
 import fcntl
@@ -104,6 +105,7 @@ class _Queue:
         self.pending = 0  # characters in segments
         self.unsent = 0  # characters in segments and batches
         self.armed = False  # a drain will come by the timer
+        self.timer = None  # of the IOPub thread's loop
         self.captured = False  # something came by a descriptor since the last flush of the kernel
         self.last_write = 0.0
         self.streams = []
@@ -117,12 +119,15 @@ class _Queue:
                 self.segments.append((stream, parent, [text]))
             self.pending += len(text)
             self.unsent += len(text)
-        if self.pending >= CHUNK:
+            full = self.pending >= CHUNK
+            arm = not full and not self.armed
+            self.armed = self.armed or arm
+        if full:
             self.push()
             if self.unsent > BACKLOG:
                 self._hold_back()
-        elif not self.armed:
-            self._arm()
+        elif arm:
+            self.pub_thread.schedule(self._start_timer)
 
     def push(self):
         """Has everything written so far, and nothing written later, published before what is sent from now on."""
@@ -133,16 +138,22 @@ class _Queue:
             self.segments, self.pending = [], 0
         self.pub_thread.schedule(self.drain)
 
-    def _arm(self):
-        self.armed = True
-        self.pub_thread.schedule(self._start_timer)
-
     def _start_timer(self):
-        self.pub_thread.io_loop.call_later(Stock.flush_interval, self._on_timer)
+        self.timer = self.pub_thread.io_loop.call_later(Stock.flush_interval, self._on_timer)
 
     def _on_timer(self):
+        self.timer = None
         self.armed = False
         self.push()  # at the end of the thread's queue: a message that waits there may be older than the text
+
+    def _stop_timer(self):
+        """A kernel with nothing to say sleeps, and is not woken for nothing."""
+        with self.lock:
+            if self.timer is None or self.segments:
+                return
+            self.armed = False
+        self.pub_thread.io_loop.remove_timeout(self.timer)
+        self.timer = None
 
     def _hold_back(self):
         thread = self.pub_thread.thread
@@ -165,6 +176,7 @@ class _Queue:
                 self._send(stream, parent, text if length <= CHUNK else text[start : start + CHUNK])
                 with self.lock:
                     self.unsent -= min(CHUNK, length - start)
+        self._stop_timer()
 
     def _send(self, stream, parent, text):
         if not text.isascii():
@@ -384,6 +396,28 @@ def install_backpressure(shell):
         thread.socket.setsockopt(zmq.SNDHWM, SEND_BACKLOG)
 
     thread.schedule(set_options)
+
+
+def install_rest(shell):
+    """A kernel at rest sleeps: ipykernel looks every ten seconds for sockets of threads that have ended.  Here that is done at
+    the end of a cell, when there are any."""
+    thread = shell.kernel.iopub_thread
+    if not hasattr(thread, "_event_pipe_gc_task"):
+        return  # one that does not look for them
+
+    def stop():
+        if thread._event_pipe_gc_task is not None:
+            thread._event_pipe_gc_task.cancel()
+
+    def collect():
+        asyncio.ensure_future(thread._event_pipe_gc())
+
+    def at_end(*_):
+        if not all(owner.is_alive() for owner in list(thread._event_pipes)):
+            thread.schedule(collect)
+
+    thread.schedule(stop)
+    shell.events.register("post_run_cell", at_end)
 
 
 def install_handover(shell):
