@@ -1,7 +1,7 @@
 /* Snapshots, sandboxes made from nodes, and forks.
  *
  * A fork is a node of the running sandbox and any number of sandboxes made from it: they thaw the same image, so their memory is
- * shared until it is written.  Each child succeeds or fails by itself.  While the node is being made, so are the parts of the first
+ * shared until it is written.  The node is the head where nothing has run since that was made (node.c).  Each child succeeds or fails by itself.  While the node is being made, so are the parts of the first
  * children that do not depend on it (sandbox-prepare.c), on processors that would be idle.
  */
 #include "engine/node.h"
@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/id.h"
 #include "base/parse.h"
 
 #define FORK_MAX 100
@@ -103,10 +104,10 @@ struct branching {
         struct cop_op *op;
         json_t *params; /* owned: labels, metadata, ttl_seconds, name */
         unsigned count, open;
-        json_t *sandboxes; /* owned array: a Sandbox or an error each */
-        json_t *node;      /* owned view */
-        char node_id[COP_ID_MAX];
-        struct cop_sandbox *prepared[FORK_AHEAD]; /* owned; of the first children, NULL = not */
+        json_t *sandboxes;                             /* owned array: a Sandbox or an error each */
+        json_t *node;                                  /* owned view */
+        char node_id[COP_ID_MAX], fork_id[COP_ID_MAX]; /* fork_id "": of a snapshot, not one choice among others */
+        struct cop_sandbox *prepared[FORK_AHEAD];      /* owned; of the first children, NULL = not */
 };
 
 static void branching_free(struct branching *b)
@@ -161,6 +162,7 @@ static void make_children(struct branching *b)
                 const struct cop_sandbox_params p = {
                         .name = child_name(b, i, numbered),
                         .node = b->node_id,
+                        .fork = b->fork_id,
                         .labels = json_object_get(b->params, "labels"),
                         .metadata = json_object_get(b->params, "metadata"),
                         .ttl = json_is_number(ttl) ? (usec_t)(json_number_value(ttl) * 1e6) : USEC_INFINITY,
@@ -253,6 +255,7 @@ void cop_sandbox_fork(struct cop_engine *e, const char *ref, json_t *params, uns
 
         if (!b)
                 return;
+        cop_id_new(b->fork_id, "fk_", 10);
         cop_op_when_running(b->op, e, ref, begin_fork, b, ret_op);
 }
 

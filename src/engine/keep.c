@@ -54,16 +54,13 @@ static void remove_sibling(struct keeping *k, struct cop_sandbox *sb)
         cop_sandbox_remove(sb->engine, sb->id, (struct cop_op_to){.done = on_removed, .userdata = s}, NULL);
 }
 
-/* Sandboxes made from a snapshot share that too, but nobody made them as one choice among others. */
+/* Sandboxes made from a snapshot share that, but nobody made them as one choice among others. */
 static int check_fork(struct cop_sandbox *sb, struct cop_error *err)
 {
-        _cleanup_(cop_node_row_freep) struct cop_node_row *node = NULL;
-
-        if (sb->row->origin_node[0] && cop_store_node_get(sb->engine->store, sb->row->origin_node, &node, NULL) == 0 &&
-            strcmp(node->reason, "fork") == 0)
-                return 0;
-        return cop_error_set(err, EINVAL, COP_ERR_invalid_state,
-                             "sandbox %s was not made by a fork: it has no siblings to drop", sb->id);
+        return sb->row->fork_id[0]
+                       ? 0
+                       : cop_error_set(err, EINVAL, COP_ERR_invalid_state,
+                                       "sandbox %s was not made by a fork: it has no siblings to drop", sb->id);
 }
 
 static int make_persistent(struct cop_sandbox *sb, struct cop_error *err)
@@ -100,7 +97,7 @@ static int keep(struct keeping *k, struct cop_sandbox *sb, bool drop_siblings, s
         k->sandbox = cop_sandbox_view(sb);
         for (struct cop_sandbox *other = sb->engine->sandboxes; drop_siblings && other; other = other->next)
                 if (other != sb && other->state < COP_SANDBOX_ENDING &&
-                    strcmp(other->row->origin_node, sb->row->origin_node) == 0)
+                    strcmp(other->row->fork_id, sb->row->fork_id) == 0)
                         remove_sibling(k, other);
         return 0;
 }

@@ -89,6 +89,7 @@ static int inherit(const struct cop_sandbox_params *p, const struct cop_node_row
         char *text = NULL;
 
         memcpy(row->origin_node, node->id, sizeof(row->origin_node));
+        snprintf(row->fork_id, sizeof(row->fork_id), "%s", p->fork ? p->fork : "");
         if (!p->policy && json_object_size(policy) > 0) {
                 json_object_del(policy, "persistent");
                 json_object_del(policy, "copy");

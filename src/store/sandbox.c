@@ -32,6 +32,7 @@ static const struct cop_column columns[] = {
         C(layers, TEXT),
         C(policy, TEXT),
         C(origin_node, ID),
+        C(fork_id, ID),
         C(redo, TEXT),
         C(history, TEXT),
         C(last_activity_at, I64),
@@ -43,7 +44,7 @@ static const struct cop_table table = COP_TABLE(struct cop_sandbox_row, columns)
 #define SELECT_SANDBOXES                                                                                       \
         "SELECT id, state, name, image_id, image_name, labels, metadata, env, limits, user, workdir, boot_id," \
         " ended_reason, slot, ttl, expires_at, created_at, started_at, ended_at, start_time, generation,"      \
-        " node_id, pending_node, layers, policy, origin_node, redo, history, last_activity_at, "               \
+        " node_id, pending_node, layers, policy, origin_node, fork_id, redo, history, last_activity_at, "      \
         "warned_until"                                                                                         \
         " FROM sandboxes "
 
@@ -62,12 +63,12 @@ int cop_store_sandbox_insert(struct cop_store *s, const struct cop_sandbox_row *
                 "INSERT INTO sandboxes(id, state, name, image_id, image_name, labels, metadata, env, limits, user, "
                 "workdir,"
                 " boot_id, ended_reason, slot, ttl, expires_at, created_at, started_at, ended_at, start_time, "
-                "generation, node_id, pending_node, layers, policy, origin_node, redo, history, "
+                "generation, node_id, pending_node, layers, policy, origin_node, fork_id, redo, history, "
                 "last_activity_at, warned_until)"
                 " VALUES(:id, :state, :name, :image_id, :image_name, :labels, :metadata, :env, :limits, :user, "
                 ":workdir,"
                 " :boot_id, :ended_reason, :slot, :ttl, :expires_at, :created_at, :started_at, :ended_at, :start_time,"
-                " :generation, :node_id, :pending_node, :layers, :policy, :origin_node, :redo, "
+                " :generation, :node_id, :pending_node, :layers, :policy, :origin_node, :fork_id, :redo, "
                 ":history, :last_activity_at, :warned_until)",
                 &table, row, err);
 

@@ -147,8 +147,13 @@ static const char step_12[] =
         "DROP TABLE old_commands;"
         "CREATE INDEX commands_sandbox ON commands(sandbox_id, seq);";
 
+/* Which copies were made by one fork is not told by their node: a fork of what has not run since takes the last one. */
+static const char step_13[] =
+        "ALTER TABLE sandboxes ADD COLUMN fork_id TEXT NOT NULL DEFAULT '';"
+        "UPDATE sandboxes SET fork_id = origin_node WHERE origin_node IN (SELECT id FROM nodes WHERE reason = 'fork');";
+
 const char *const cop_schema_steps[] = {
-        step_1, step_2, step_3, step_4, step_5, step_6, step_7, step_8, step_9, step_10, step_11, step_12,
+        step_1, step_2, step_3, step_4, step_5, step_6, step_7, step_8, step_9, step_10, step_11, step_12, step_13,
 };
 const unsigned cop_schema_step_count = ELEMENTSOF(cop_schema_steps);
 

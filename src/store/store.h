@@ -87,6 +87,7 @@ struct cop_sandbox_row {
         char *layers; /* JSON array: ids of the nodes below its upper directory, topmost first; NULL = none */
         char *policy; /* JSON object: idle_seconds, checkpoints, persistent, …; NULL = the defaults */
         char origin_node[COP_STORE_ID_MAX]; /* the node it was made from; "" = its image */
+        char fork_id[COP_STORE_ID_MAX];     /* fk_…, the same in all that one fork made; "" = not made by one */
         char *redo;    /* JSON array: nodes that undo left, the next one to redo last; NULL = none */
         char *history; /* JSON object: the cells that led to its state (engine/history.c); NULL = all of its own */
         usec_t last_activity_at; /* kept while it sleeps */

@@ -78,6 +78,16 @@ def test_the_winner_of_a_fork(api):
     assert b.text("x, open('f').read()") == "('best', 'before')", "nothing that it stands on went"
 
 
+def test_forks_of_one_state_are_not_siblings(api):
+    """A fork of what has not run since the last one takes the same node."""
+    sb = api.new(policy={"checkpoints": "off"})
+    sb.ok("x = 1")
+    one, another = sb.fork(count=2), sb.fork(count=2)
+    reply = api.post(f"{one[0].path}/keep", {"drop_siblings": True})
+    assert [r["id"] for r in reply["removed"]] == [one[1].id]
+    assert set(alive(api)) == {sb.id, one[0].id, another[0].id, another[1].id}
+
+
 def test_who_has_no_siblings(api):
     sb = api.new(policy={"checkpoints": "off"})
     node = sb.snapshot(name="keep-snap")["id"]

@@ -95,6 +95,41 @@ TEST(what_was_in_a_spec_becomes_a_column)
         ASSERT_STR(have, "17;0;0;0;");
 }
 
+TEST(copies_of_earlier_forks_know_each_other)
+{
+        struct cop_store *s;
+        struct cop_error err;
+
+        for (unsigned i = 0; i < 12; i++)
+                execute(db_path("forks"), cop_schema_steps[i]);
+        for (unsigned i = 0; i < 2; i++) {
+                char sql[400];
+                snprintf(sql, sizeof(sql),
+                         "INSERT INTO nodes(id, sandbox_id, parent_id, kind, reason, image_id, cell_id, layers, spec,"
+                         " created_at, pause, duration, memory_bytes, file_bytes, files)"
+                         " VALUES('nd_%u', 's', '', 'memory', '%s', 'i', '', '[]', '{}', 0, 0, 0, 0, 0, 0)",
+                         i, i == 0 ? "fork" : "snapshot");
+                execute(db_path("forks"), sql);
+        }
+        for (unsigned i = 0; i < 3; i++) {
+                char sql[400];
+                snprintf(sql, sizeof(sql),
+                         "INSERT INTO sandboxes(id, state, image_id, slot, ttl, expires_at, created_at, started_at, "
+                         "ended_at, start_time, generation, origin_node)"
+                         " VALUES('sb_%u', 'running', 'i', %u, 0, 0, 0, 0, 0, 0, 0, '%s')",
+                         i, i,
+                         i == 2   ? ""
+                         : i == 0 ? "nd_0"
+                                  : "nd_1");
+                execute(db_path("forks"), sql);
+        }
+        execute(db_path("forks"), "PRAGMA user_version = 12");
+        ASSERT_OK(cop_store_open(db_path("forks"), &s, &err), &err);
+        cop_store_close(s);
+        _cleanup_free_ char *have = ask(db_path("forks"), "SELECT id || ':' || fork_id FROM sandboxes ORDER BY id");
+        ASSERT_STR(have, "sb_0:nd_0;sb_1:;sb_2:;");
+}
+
 TEST(a_step_that_fails_leaves_the_file_as_it_was)
 {
         static const char *const steps[] = {"CREATE TABLE a(x INTEGER) STRICT; INSERT INTO a VALUES(7)",
