@@ -281,7 +281,7 @@ static int capture_other(struct cop_capture *c, struct frame *f, const char *nam
 {
         int r = make_room(f, name);
 
-        if (r < 0 || (S_ISSOCK(st->st_mode) && c->plain))
+        if (r < 0 || (S_ISSOCK(st->st_mode) && c->no_sockets))
                 return r;
         return S_ISLNK(st->st_mode) ? cop_capture_copy_symlink(f->upper, f->layer, name, st)
                                     : cop_capture_copy_special(f->upper, f->layer, name, st);
@@ -489,7 +489,8 @@ int cop_capture_pass(struct cop_capture *c, struct cop_error *err)
 
 int cop_capture_copy(int from_fd, int to_fd, struct cop_error *err)
 {
-        struct cop_capture c = {.upper_fd = from_fd, .layer_fd = to_fd, .parent_fd = -EBADF, .plain = true};
+        struct cop_capture c = {
+                .upper_fd = from_fd, .layer_fd = to_fd, .parent_fd = -EBADF, .plain = true, .no_sockets = true};
         int r = cop_capture_pass(&c, err);
 
         cop_capture_done(&c);

@@ -27,7 +27,8 @@ struct cop_capture {
         int upper_fd;  /* borrowed */
         int layer_fd;  /* borrowed */
         int parent_fd; /* borrowed; -EBADF = none */
-        bool plain;    /* not an overlay's upper directory: sockets are left out, nothing is noted, nothing is linked */
+        bool plain;    /* a copy that is written to later: nothing is noted, nothing is linked */
+        bool no_sockets;
         bool patient; /* the sandbox runs meanwhile: a large file that has just been written is given the time to be known again */
         atomic_bool cancel;    /* another thread wants the pass to end: it fails with ECANCELED */
         uint64_t files, bytes; /* copied, linked ones not counted: of all passes */
@@ -40,7 +41,7 @@ struct cop_capture {
 
 /* Errors: disk_full, io_error; the layer is then half made and to be deleted. */
 int cop_capture_pass(struct cop_capture *c, struct cop_error *err);
-/* Copies the tree below from_fd into the empty folder to_fd: one plain pass. */
+/* Copies the tree below from_fd into the empty folder to_fd: one plain pass, without sockets. */
 int cop_capture_copy(int from_fd, int to_fd, struct cop_error *err);
 /* Frees what the passes remember; not the descriptors. */
 void cop_capture_done(struct cop_capture *c);

@@ -60,6 +60,16 @@ enum job { /* what the thread does */
            JOB_SYNC,
 };
 
+/* What is captured of it; descriptors owned. */
+struct folders {
+        int from_fd, to_fd, parent_fd;
+        struct cop_capture capture;
+};
+#define FOLDERS_NONE                                                    \
+        {                                                               \
+                .from_fd = -EBADF, .to_fd = -EBADF, .parent_fd = -EBADF \
+        }
+
 /* A freeze that waits, or what the last one has to tell. */
 struct cop_keep_node {
         struct cop_keep *keep;
@@ -69,10 +79,10 @@ struct cop_keep_node {
         char *node, *parent;      /* owned */
         struct cop_source *timer; /* owned */
         usec_t begun;
-        int node_fd, parent_fd, upper_fd, layer_fd, parent_layer_fd; /* owned */
-        struct cop_capture capture;
-        struct cop_buf saved; /* what `keep` will say */
-        bool frozen;          /* the reply is all that is left */
+        int node_fd, parent_fd;    /* owned */
+        struct folders files, ipc; /* the upper directory, and /run/coppice inside */
+        struct cop_buf saved;      /* what `keep` will say */
+        bool frozen;               /* the reply is all that is left */
         struct cop_freeze_result result;
 
         enum job job;
@@ -95,20 +105,27 @@ static int join(struct cop_keep_node *n)
         return n->job_result;
 }
 
+static void folders_done(struct folders *f)
+{
+        cop_capture_done(&f->capture);
+        cop_close(f->from_fd);
+        cop_close(f->to_fd);
+        cop_close(f->parent_fd);
+}
+
 static struct cop_keep_node *node_free(struct cop_keep_node *n)
 {
         if (!n)
                 return NULL;
-        atomic_store(&n->capture.cancel, true);
+        atomic_store(&n->files.capture.cancel, true);
+        atomic_store(&n->ipc.capture.cancel, true);
         join(n);
         cop_source_free(n->timer);
-        cop_capture_done(&n->capture);
+        folders_done(&n->files);
+        folders_done(&n->ipc);
         cop_buf_done(&n->saved);
         cop_close(n->node_fd);
         cop_close(n->parent_fd);
-        cop_close(n->upper_fd);
-        cop_close(n->layer_fd);
-        cop_close(n->parent_layer_fd);
         free(n->node);
         free(n->parent);
         free(n);
@@ -200,19 +217,6 @@ static int make_folder(int at_fd, const char *name, int *ret, struct cop_error *
         return cop_node_folder(at_fd, name, ret, err);
 }
 
-/* The tree stands still and its memory is saved.  What the daemon held back may go on before all of it is on disk. */
-static int copy_ipc(const char *ipc_path, int node_fd, struct cop_error *err)
-{
-        _cleanup_close_ int from = -EBADF, to = -EBADF;
-        int r = cop_node_folder(AT_FDCWD, ipc_path, &from, err);
-
-        if (r == 0)
-                r = make_folder(node_fd, "ipc", &to, err);
-        if (r < 0)
-                return r;
-        return cop_capture_copy(from, to, err);
-}
-
 /* The running init's program, whatever is installed now. */
 static int copy_init(struct cop_keep *k, int node_fd, int parent_fd, struct cop_error *err)
 {
@@ -238,10 +242,10 @@ static int take_the_rest(void *userdata, struct cop_error *err)
 {
         struct cop_keep_node *n = userdata;
         struct cop_keep *k = n->keep;
-        int r = n->flags & COP_NODE_END ? 0 : cop_capture_pass(&n->capture, err);
+        int r = n->flags & COP_NODE_END ? 0 : cop_capture_pass(&n->files.capture, err);
 
         if (r == 0 && k->ipc_path)
-                r = copy_ipc(k->ipc_path, n->node_fd, err);
+                r = cop_capture_pass(&n->ipc.capture, err);
         if (r < 0)
                 return r;
         if (k->init)
@@ -406,8 +410,8 @@ void cop_keep_add_frozen(struct cop_keep *k, struct cop_msg *reply)
         cop_msg_add_u64(reply, COP_TAG_DURATION, cop_now(CLOCK_MONOTONIC) - n->begun);
         cop_msg_add_u64(reply, COP_TAG_MEMORY_BYTES, n->result.bytes);
         cop_msg_add_u64(reply, COP_TAG_PIDS, n->result.processes);
-        cop_msg_add_u64(reply, COP_TAG_FILE_BYTES, n->capture.bytes);
-        cop_msg_add_u64(reply, COP_TAG_FILES, n->capture.files);
+        cop_msg_add_u64(reply, COP_TAG_FILE_BYTES, n->files.capture.bytes);
+        cop_msg_add_u64(reply, COP_TAG_FILES, n->files.capture.files);
 }
 
 /* -- the course of a freeze -------------------------------------------------------------------------------------------------- */
@@ -459,9 +463,11 @@ static void *work(void *userdata)
         struct cop_keep_node *n = userdata;
         uint64_t one = 1;
 
-        if (n->job == JOB_PASS)
-                n->job_result = pass_while_running(&n->capture, &n->job_err);
-        else if (syncfs(n->node_fd) < 0)
+        if (n->job == JOB_PASS) {
+                n->job_result = pass_while_running(&n->files.capture, &n->job_err);
+                if (n->job_result == 0 && n->keep->ipc_path)
+                        n->job_result = cop_capture_pass(&n->ipc.capture, &n->job_err);
+        } else if (syncfs(n->node_fd) < 0)
                 n->job_result = cop_error_errno(&n->job_err, errno, "writing the node to disk");
         (void)!write(n->done_fd, &one, sizeof(one));
         return NULL;
@@ -568,26 +574,42 @@ static void on_quiet_timer(struct cop_source *s, usec_t now, void *userdata)
         }
 }
 
-static int open_folders(struct cop_keep *k, struct cop_keep_node *n, struct cop_error *err)
+/* What the parent node has of it serves for files that are as they were. */
+static int open_pair(struct cop_keep_node *n, struct folders *f, int at_fd, const char *from, const char *to,
+                     struct cop_error *err)
 {
-        _cleanup_close_ int fs_fd = -EBADF;
+        int r = cop_node_folder(at_fd, from, &f->from_fd, err);
+
+        if (r == 0)
+                r = make_folder(n->node_fd, to, &f->to_fd, err);
+        if (r == 0 && n->parent_fd >= 0)
+                f->parent_fd = openat(n->parent_fd, to, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        f->capture.upper_fd = f->from_fd;
+        f->capture.layer_fd = f->to_fd;
+        f->capture.parent_fd = f->parent_fd;
+        return r;
+}
+
+static int open_folders(struct cop_keep_node *n, struct cop_error *err)
+{
         int r = cop_node_folder(AT_FDCWD, n->node, &n->node_fd, err);
 
         if (r == 0 && n->parent)
                 r = cop_node_folder(AT_FDCWD, n->parent, &n->parent_fd, err);
+        return r;
+}
+
+static int make_folders(struct cop_keep *k, struct cop_keep_node *n, struct cop_error *err)
+{
+        _cleanup_close_ int fs_fd = -EBADF;
+        int r = 0;
+
+        if (k->ipc_path)
+                r = open_pair(n, &n->ipc, AT_FDCWD, k->ipc_path, "ipc", err);
         if (r < 0 || n->flags & COP_NODE_END)
                 return r;
         r = cop_node_folder(AT_FDCWD, k->upper_path, &fs_fd, err);
-        if (r == 0)
-                r = cop_node_folder(fs_fd, "upper", &n->upper_fd, err);
-        if (r == 0)
-                r = make_folder(n->node_fd, "layer", &n->layer_fd, err);
-        if (r == 0 && n->parent_fd >= 0)
-                n->parent_layer_fd = openat(n->parent_fd, "layer", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        n->capture.upper_fd = n->upper_fd;
-        n->capture.layer_fd = n->layer_fd;
-        n->capture.parent_fd = n->parent_layer_fd;
-        return r;
+        return r == 0 ? open_pair(n, &n->files, fs_fd, "upper", "layer", err) : r;
 }
 
 static int new_node(struct cop_keep *k, struct cop_msg *m, struct cop_keep_node **ret, struct cop_error *err)
@@ -606,10 +628,10 @@ static int new_node(struct cop_keep *k, struct cop_msg *m, struct cop_keep_node 
                                     .begun = cop_now(CLOCK_MONOTONIC),
                                     .node_fd = -EBADF,
                                     .parent_fd = -EBADF,
-                                    .upper_fd = -EBADF,
-                                    .layer_fd = -EBADF,
-                                    .parent_layer_fd = -EBADF,
+                                    .files = FOLDERS_NONE,
+                                    .ipc = FOLDERS_NONE,
                                     .done_fd = -EBADF};
+        n->ipc.capture.no_sockets = true;
         if (cop_msg_get_str(m, COP_TAG_NODE, 0, &n->node) < 0)
                 return cop_error_set(err, EINVAL, COP_ERR_bad_request, "FREEZE needs a valid NODE");
         if ((n->flags & COP_NODE_END) && (n->flags & (COP_NODE_FILES | COP_NODE_LAZY)))
@@ -620,7 +642,7 @@ static int new_node(struct cop_keep *k, struct cop_msg *m, struct cop_keep_node 
         int r = cop_msg_get_str(m, COP_TAG_PARENT, 0, &n->parent);
         if (r < 0 && r != -ENOENT)
                 return cop_error_set(err, EINVAL, COP_ERR_bad_request, "FREEZE needs a valid PARENT or none");
-        return open_folders(k, n, err);
+        return open_folders(n, err);
 }
 
 static bool is_still_as_parent(const struct cop_keep *k, const struct cop_keep_node *n)
@@ -646,6 +668,8 @@ void cop_keep_freeze(struct cop_keep *k, struct cop_msg *m)
                 return;
         }
         bool end = n && n->flags & COP_NODE_END;
+        if (r == 0)
+                r = make_folders(k, n, &err);
         if (r == 0)
                 r = cop_loop_add_timer(k->loop, end ? 0 : USEC_INFINITY, on_quiet_timer, k, &n->timer, &err);
         if (r == 0 && !end)
