@@ -443,8 +443,9 @@ static int dump_thread(struct cop_dump *d, uint32_t index, struct cop_task *t, s
                         "is to have a signal at the end of a thread of process %d, whose first one has ended",
                         d->tree.procs[p->parent].nspid);
         p->remote_locked = status.locked_kb >= p->locked_kb + p->remote_size / 1024;
-        if (!cop_rewind_interrupted(&it.regs))
-                (void)cop_rewind_restarted(p, &it.regs);
+        (void)cop_rewind_interrupted(&it.regs);
+        if (t->wait.restarted)
+                it.regs.rax = t->wait.restarted;
         if (t->wait.limited) {
                 it.regs.rax = t->wait.limit.nr; /* without a mark */
                 it.wait_end = t->wait.end + (uint64_t)d->clock_offset[0];

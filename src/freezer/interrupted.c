@@ -10,43 +10,25 @@
  *      EINTR of epoll_wait, rt_sigtimedwait, semop,    the kernel never restarts these: the same, also for a source that
  *      recv with SO_RCVTIMEO …                         runs on (a program must not see an EINTR that no signal caused)
  *
+ * A call with a restart block that is interrupted once more has the number of restart_syscall: restarted.c tells which it is.
  * A call that begins again has its full time limit again; waits.h has what gives it the rest only.
  */
 #include <errno.h>
 #include <sys/syscall.h>
 #include <time.h>
 
-#include "freezer/dump.h"
+#include "freezer/tracee.h"
 
 #define ERESTARTSYS 512
 #define ERESTARTNOINTR 513
 #define ERESTARTNOHAND 514
 #define ERESTART_RESTARTBLOCK 516
 
-/* An EINTR at a stop of ours came from that stop: had a signal been delivered, the thread would be in its handler.  Only
- * for these two the call must not be made twice. */
+/* An EINTR at a stop of ours came from that stop: had a signal been delivered, the thread would be in its handler.  But restart_syscall
+ * gives it when a handler has run since the call was interrupted; and close and connect must not be made twice. */
 static bool repeatable(uint64_t nr)
 {
-        return nr != SYS_close && nr != SYS_connect;
-}
-
-static bool pointer(uint64_t v)
-{
-        return v > UINT32_MAX && v < 0x800000000000;
-}
-
-/* A restarted call has the number of restart_syscall and the arguments of the first one: told from their shape.  A 32 bit
- * program could fool this; there are none here. */
-static uint64_t restarted_call(const uint64_t arg[6])
-{
-        if (!pointer(arg[0]))
-                return pointer(arg[2]) ? SYS_clock_nanosleep : SYS_poll;
-        if (pointer(arg[1]))
-                return SYS_nanosleep;
-        uint64_t op = arg[1] & ~0x180ULL; /* FUTEX_PRIVATE_FLAG, FUTEX_CLOCK_REALTIME */
-        if ((op == 0 || op == 9) && pointer(arg[3]))
-                return SYS_futex;
-        return arg[1] == 0 && arg[2] > INT32_MAX ? SYS_nanosleep : SYS_poll;
+        return nr != SYS_close && nr != SYS_connect && nr != SYS_restart_syscall;
 }
 
 struct cop_call cop_call_of(const struct user_regs_struct *r)
@@ -78,10 +60,8 @@ static bool counts_from_begin(uint64_t nr, const uint64_t arg[6])
 
 bool cop_call_limit(const struct cop_call *call, struct cop_limit *ret)
 {
-        uint64_t nr = call->nr == SYS_restart_syscall ? restarted_call(call->arg) : call->nr;
-
         for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++)
-                if (limits[i].nr == nr && counts_from_begin(nr, call->arg) &&
+                if (limits[i].nr == call->nr && counts_from_begin(call->nr, call->arg) &&
                     (limits[i].ms ? (int)call->arg[limits[i].arg] > 0 : call->arg[limits[i].arg] != 0)) {
                         *ret = limits[i];
                         return true;
@@ -110,21 +90,9 @@ bool cop_rewind_interrupted(struct user_regs_struct *regs)
 {
         if (!cop_was_interrupted(regs))
                 return false;
-        regs->rax = (uint32_t)regs->orig_rax == SYS_restart_syscall ? restarted_call(cop_call_of(regs).arg)
-                                                                    : regs->orig_rax;
+        regs->rax = regs->orig_rax;
         regs->rip -= 2;
         regs->orig_rax = (unsigned long long)-1;
-        return true;
-}
-
-bool cop_rewind_restarted(const struct cop_proc *p, struct user_regs_struct *regs)
-{
-        unsigned char code[2];
-
-        if ((int64_t)regs->orig_rax >= 0 || (uint32_t)regs->rax != SYS_restart_syscall ||
-            cop_mem_read(p, regs->rip, code, sizeof(code)) < 0 || code[0] != 0x0f || code[1] != 0x05)
-                return false;
-        regs->rax = restarted_call(cop_call_of(regs).arg);
         return true;
 }
 

@@ -36,12 +36,15 @@ struct cop_call {
 
 /* A call's time limit that counts from its begin. */
 struct cop_limit {
-        uint64_t nr;    /* also where the call was restarted */
+        uint64_t nr;    /* the call's own also where restart_syscall goes on with it */
         int arg, rest;  /* which argument has it; which the address that what is left is written to, or -1 */
         bool ms;        /* a number of milliseconds, otherwise the address of a timespec */
         bool block;     /* the kernel restarts it with what is left (ERESTART_RESTARTBLOCK), otherwise it gives EINTR */
         int64_t result; /* of the call when the time is over */
 };
+
+/* Where a thread sleeps that has made restart_syscall. */
+enum cop_asleep_in { COP_ASLEEP_UNKNOWN, COP_ASLEEP_SLEEP, COP_ASLEEP_FUTEX, COP_ASLEEP_POLL };
 
 /* See waits.h. */
 struct cop_wait {
@@ -49,6 +52,8 @@ struct cop_wait {
         bool limited;
         bool vague; /* the end is a guess until cop_waits_settle() */
         struct cop_call call;
+        enum cop_asleep_in in;    /* also when not asleep, as long as it is in `call` */
+        uint64_t restarted;       /* the call that it is to go on with by restart_syscall, 0: none */
         uint64_t since, switches; /* clock of its CPU when it fell asleep; how often it had slept */
         int cpu;                  /* that it belongs to */
         bool slept_here;          /* and fell asleep on */
@@ -181,12 +186,13 @@ void cop_leave_sequence(const struct cop_proc *p, struct cop_task *t);
 bool cop_was_interrupted(const struct user_regs_struct *regs);
 bool cop_rewind_interrupted(struct user_regs_struct *regs);
 void cop_resume_interrupted(struct user_regs_struct *regs, int64_t result);
-/* A thread that stands before the instruction, to restart a call that an earlier stop interrupted: makes it begin again. */
-bool cop_rewind_restarted(const struct cop_proc *p, struct user_regs_struct *regs);
 /* The same for a call that is to be known again, by this number (of 31 bits) in the upper half of orig_rax; restart: the kernel has what is
  * left of its time.  Also for one that was turned back already. */
 void cop_mark_interrupted(struct user_regs_struct *regs, bool restart, uint32_t mark);
-/* The call that registers at a stop tell; its time limit, if it has one that counts from its begin. */
+/* restarted.c: the call that a thread with these registers is to go on with by restart_syscall, at whose end or before which it stands;
+ * 0: it is not. */
+uint64_t cop_restarted_call(const struct cop_proc *p, const struct user_regs_struct *regs, enum cop_asleep_in seen);
+/* The call that registers at a stop tell; the time limit, if it has one that counts from its begin, of a call with its own number. */
 struct cop_call cop_call_of(const struct user_regs_struct *regs);
 bool cop_call_limit(const struct cop_call *call, struct cop_limit *ret);
 /* waits.c: the call in which a thread sleeps, task being its folder of /proc; false: it does not. */

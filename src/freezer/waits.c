@@ -182,6 +182,18 @@ static uint64_t slept(int at_fd, const char *task, uint64_t *ret_last_ran)
                                                           : UINT64_MAX;
 }
 
+/* By the kernel's function: those of sleeps count as the scheduler's, which are left out, so that it is whatever has called them. */
+static enum cop_asleep_in asleep_in(int at_fd, const char *task)
+{
+        char path[64], name[128];
+
+        snprintf(path, sizeof(path), "%s/wchan", task);
+        if (!read_text(at_fd, path, name, sizeof(name)) ||
+            strcmp(name, "0") == 0) /* it runs, or the kernel does not tell */
+                return COP_ASLEEP_UNKNOWN;
+        return strstr(name, "futex") ? COP_ASLEEP_FUTEX : strstr(name, "poll") ? COP_ASLEEP_POLL : COP_ASLEEP_SLEEP;
+}
+
 void cop_waits_look(const struct cop_proc *p, struct cop_task *t)
 {
         struct cop_wait *w = &t->wait;
@@ -192,7 +204,11 @@ void cop_waits_look(const struct cop_proc *p, struct cop_task *t)
 
         *w = (struct cop_wait){.record = IMG_NONE};
         snprintf(task, sizeof(task), "task/%d", t->tid);
-        if (!cop_call_slept_in(p->dir_fd, task, &w->call) || !cop_call_limit(&w->call, &limit))
+        if (!cop_call_slept_in(p->dir_fd, task, &w->call))
+                return;
+        if (w->call.nr == SYS_restart_syscall)
+                w->in = asleep_in(p->dir_fd, task);
+        else if (!cop_call_limit(&w->call, &limit))
                 return;
         w->switches = slept(p->dir_fd, task, &w->since);
         snprintf(path, sizeof(path), "%s/stat", task);
@@ -271,10 +287,14 @@ static void collect_task(const struct cop_waits *w, const struct cop_proc *p, st
 {
         struct cop_wait *wait = &t->wait;
         struct cop_call call = cop_call_of(&t->regs);
-        bool asleep = wait->asleep && memcmp(&call, &wait->call, sizeof(call)) == 0;
+        bool same = memcmp(&call, &wait->call, sizeof(call)) == 0, asleep = wait->asleep && same;
+        const struct record *known = find_record(w, t->tid, &t->regs);
         uint64_t now = now_ns(), left;
         char task[32];
 
+        wait->restarted = cop_restarted_call(p, &t->regs, same ? wait->in : COP_ASLEEP_UNKNOWN);
+        if (wait->restarted)
+                call.nr = wait->restarted = known ? known->limit.nr : wait->restarted;
         if (stands_before(w, t) || !cop_was_interrupted(&t->regs) || !cop_call_limit(&call, &wait->limit))
                 return;
         uint64_t at = call.arg[wait->limit.arg];
@@ -289,7 +309,6 @@ static void collect_task(const struct cop_waits *w, const struct cop_proc *p, st
                         wait->end = now + left;
                 return;
         }
-        const struct record *known = find_record(w, t->tid, &t->regs);
         if (known)
                 wait->end = known->end;
         else if (asleep) {

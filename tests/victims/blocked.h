@@ -96,30 +96,40 @@ static inline long timed_control(void)
         return clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &timed_until, NULL);
 }
 
-static inline void timed_all(struct blocked *rows, size_t n, double seconds, int strict)
-{
-        struct blocked control = {"control", SYS_clock_nanosleep, timed_control, 0, 0, 0, 0, 0, 0};
+static struct blocked timed_row = {"control", SYS_clock_nanosleep, timed_control, 0, 0, 0, 0, 0, 0};
 
+static inline void timed_begin(struct blocked *rows, size_t n, double seconds)
+{
         clock_gettime(CLOCK_MONOTONIC, &timed_until);
         double until = (double)timed_until.tv_sec + (double)timed_until.tv_nsec / 1e9 + seconds;
         timed_until.tv_sec = (time_t)until;
         timed_until.tv_nsec = (long)((until - (double)timed_until.tv_sec) * 1e9);
-        block_all(&control, 1);
+        block_all(&timed_row, 1);
         block_all(rows, n);
-        usleep((useconds_t)(seconds / 3 * 1e6));
-        victim_ready();
-        victim_wait();
-        join_all(&control, 1);
+}
+
+static inline void timed_end(struct blocked *rows, size_t n, double seconds, int strict)
+{
+        join_all(&timed_row, 1);
         join_all(rows, n);
         for (size_t i = 0; i < n; i++) {
                 double took = rows[i].ended - rows[i].began;
                 if (took < seconds - 0.01)
                         victim_fail("%s waited %.3f s, not %.3f s", rows[i].name, took, seconds);
-                double late = rows[i].ended - control.ended - (rows[i].began - control.began);
+                double late = rows[i].ended - timed_row.ended - (rows[i].began - timed_row.began);
                 if (late > (strict ? seconds / 3 * 0.9 : 5 + 3 * seconds))
                         victim_fail("%s began anew: %.3f s, a control took %.3f s", rows[i].name, took,
-                                    control.ended - control.began);
+                                    timed_row.ended - timed_row.began);
         }
+}
+
+static inline void timed_all(struct blocked *rows, size_t n, double seconds, int strict)
+{
+        timed_begin(rows, n, seconds);
+        usleep((useconds_t)(seconds / 3 * 1e6));
+        victim_ready();
+        victim_wait();
+        timed_end(rows, n, seconds, strict);
 }
 
 /* A process of one thread that sits in run(); its status is what run() returns. */
