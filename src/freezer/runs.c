@@ -227,7 +227,7 @@ static int push(struct cop_page_copy *c, uint32_t extent, struct cop_error *err)
         return 0;
 }
 
-static int copy_runs(struct cop_page_copy *c, uint32_t first, uint32_t end, bool long_ones, struct cop_error *err)
+static int copy_extents(struct cop_page_copy *c, uint32_t first, uint32_t end, bool long_ones, struct cop_error *err)
 {
         int r = 0;
 
@@ -241,7 +241,7 @@ static int copy_runs(struct cop_page_copy *c, uint32_t first, uint32_t end, bool
 
 int cop_page_copy_extents(struct cop_page_copy *c, uint32_t first, uint32_t end, struct cop_error *err)
 {
-        int r = copy_runs(c, first, end, false, err);
+        int r = copy_extents(c, first, end, false, err);
 
-        return r == 0 ? copy_runs(c, first, end, true, err) : r;
+        return r == 0 ? copy_extents(c, first, end, true, err) : r;
 }

@@ -273,8 +273,8 @@ static int merge(struct cop_precopy *pre, const struct img_extent *fresh, size_t
         return 0;
 }
 
-static int copy_runs(struct cop_dump *d, struct cop_tracked *t, const struct cop_proc *p, const struct cop_runs *runs,
-                     bool compare, struct cop_error *err)
+static int precopy_runs(struct cop_dump *d, struct cop_tracked *t, const struct cop_proc *p,
+                        const struct cop_runs *runs, bool compare, struct cop_error *err)
 {
         _cleanup_free_ struct cop_page_copy *c = calloc(1, sizeof(*c));
         /* Not where a page was copied already: what it was then is no longer what counts. */
@@ -345,7 +345,7 @@ static int64_t precopy_process(struct cop_dump *d, struct cop_tracked *t, bool e
         int r = scan_tracked(t, &runs, COP_SCAN_PROTECT | (everything ? 0U : COP_SCAN_WRITTEN));
         for (size_t i = 0; i < runs.count; i++)
                 pages += (int64_t)((runs.list[i].end - runs.list[i].start) / IMG_PAGE);
-        r = r < 0 ? cop_error_errno(err, -r, "scanning memory") : copy_runs(d, t, &p, &runs, !everything, err);
+        r = r < 0 ? cop_error_errno(err, -r, "scanning memory") : precopy_runs(d, t, &p, &runs, !everything, err);
         free(runs.list);
         return r < 0 ? r : pages;
 }
