@@ -91,8 +91,7 @@ static bool is_page_file(const char *path)
 {
         const char *name = strrchr(path, '/');
 
-        return name && strncmp(name, "/pages-", 7) == 0 && strspn(name + 7, "0123456789abcdef") == 32 &&
-               strcmp(name + 39, ".img") == 0;
+        return name && cop_image_is_pages_name(name + 1);
 }
 
 int cop_dump_mapped_file(struct cop_dump *d, uint32_t proc, const struct cop_vma *v, struct cop_error *err)

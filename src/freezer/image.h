@@ -92,7 +92,7 @@ struct img_tree {
 };
 
 struct img_source {
-        char id[IMG_ID_MAX]; /* the file is pages-<id>.img */
+        char id[IMG_ID_MAX]; /* the file is pages-<id>.img: cop_image_pages_name() */
         uint64_t size;
 };
 
@@ -348,6 +348,11 @@ struct img_guard {
 struct img_filter {
         struct img_ref program; /* struct sock_filter[] */
 };
+
+/* The name of a page file; the id is not checked, and may lack its end.  And whether a name (without folders) is that of one. */
+#define IMG_PAGES_NAME_MAX (sizeof("pages-.img") - 1 + IMG_ID_MAX)
+void cop_image_pages_name(const char id[IMG_ID_MAX], char ret[IMG_PAGES_NAME_MAX]);
+bool cop_image_is_pages_name(const char *name);
 
 /* ---- writing ---- */
 

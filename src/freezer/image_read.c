@@ -12,6 +12,17 @@
 #include "freezer/image.h"
 #include "freezer/image_tables.h"
 
+void cop_image_pages_name(const char id[IMG_ID_MAX], char ret[IMG_PAGES_NAME_MAX])
+{
+        snprintf(ret, IMG_PAGES_NAME_MAX, "pages-%.*s.img", IMG_ID_MAX - 1, id);
+}
+
+bool cop_image_is_pages_name(const char *name)
+{
+        return strncmp(name, "pages-", 6) == 0 && strspn(name + 6, "0123456789abcdef") == IMG_ID_MAX - 1 &&
+               strcmp(name + 6 + IMG_ID_MAX - 1, ".img") == 0;
+}
+
 static int damaged(struct cop_error *err, const char *what)
 {
         return cop_error_set(err, EBADMSG, COP_ERR_image_damaged, "the memory image is damaged: %s", what);
@@ -260,9 +271,9 @@ static int open_sources(struct cop_image *im, struct cop_error *err)
                 im->source_fds[i] = -EBADF;
         for (uint32_t i = 0; i < n; i++) {
                 const struct img_source *s = IMG_RECORD(im, IMG_SOURCES, img_source, i);
-                char name[64];
+                char name[IMG_PAGES_NAME_MAX];
                 struct stat st;
-                snprintf(name, sizeof(name), "pages-%.32s.img", s->id);
+                cop_image_pages_name(s->id, name);
                 if (strchr(name, '/'))
                         return damaged(err, "section sources");
                 im->source_fds[i] = openat(im->dir_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);

@@ -96,7 +96,7 @@ int cop_image_create(int dir_fd, const struct cop_image *parent, int parent_dir_
                      struct cop_error *err)
 {
         struct cop_image_writer *w = calloc(1, sizeof(*w));
-        char name[64];
+        char name[IMG_PAGES_NAME_MAX];
         struct img_source own = {0};
 
         if (!w)
@@ -107,7 +107,7 @@ int cop_image_create(int dir_fd, const struct cop_image *parent, int parent_dir_
                 memcpy(w->parent_id, parent->header->id, IMG_ID_MAX);
         for (int i = 0; i < IMG_SECTION_MAX; i++)
                 cop_buf_init(&w->tables[i], 1ULL << 30);
-        snprintf(name, sizeof(name), "pages-%s.img", w->id);
+        cop_image_pages_name(w->id, name);
         w->pages_fd = openat(dir_fd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
         if (w->pages_fd < 0) {
                 int r = cop_error_errno(err, errno, "creating %s", name);
@@ -223,7 +223,7 @@ int cop_image_add_source(struct cop_image_writer *w, const char *id, uint64_t si
                          struct cop_error *err)
 {
         struct img_source s = {.size = size};
-        char name[64];
+        char name[IMG_PAGES_NAME_MAX];
 
         for (uint32_t i = 0; i < cop_image_count(w, IMG_SOURCES); i++) {
                 const struct img_source *known = cop_image_record(w, IMG_SOURCES, i);
@@ -231,7 +231,7 @@ int cop_image_add_source(struct cop_image_writer *w, const char *id, uint64_t si
                         return (int)i;
         }
         snprintf(s.id, sizeof(s.id), "%s", id);
-        snprintf(name, sizeof(name), "pages-%s.img", s.id);
+        cop_image_pages_name(s.id, name);
         if (linkat(from_dir_fd, name, w->dir_fd, name, 0) < 0 && errno != EEXIST)
                 return cop_error_errno(err, errno, "linking the parent's %s into the image (same file system needed)",
                                        name);
@@ -271,13 +271,13 @@ static void drop_unused_sources(struct cop_image_writer *w)
         for (uint32_t i = 0; i < w->pinned_count && i < n; i++)
                 map[i] |= w->pinned[i];
         for (uint32_t i = 0; i < n; i++) {
-                char name[64];
+                char name[IMG_PAGES_NAME_MAX];
                 if (map[i]) {
                         sources[kept] = sources[i];
                         map[i] = kept++;
                         continue;
                 }
-                snprintf(name, sizeof(name), "pages-%s.img", sources[i].id);
+                cop_image_pages_name(sources[i].id, name);
                 unlinkat(w->dir_fd, name, 0);
         }
         for (uint32_t i = 0; i < extent_count; i++)
@@ -388,9 +388,8 @@ void cop_image_writer_free(struct cop_image_writer *w)
         if (!w)
                 return;
         for (uint32_t i = 0; !w->committed && i < cop_image_count(w, IMG_SOURCES); i++) {
-                char name[64];
-                snprintf(name, sizeof(name), "pages-%s.img",
-                         ((struct img_source *)cop_image_record(w, IMG_SOURCES, i))->id);
+                char name[IMG_PAGES_NAME_MAX];
+                cop_image_pages_name(((struct img_source *)cop_image_record(w, IMG_SOURCES, i))->id, name);
                 unlinkat(w->dir_fd, name, 0);
         }
         if (!w->committed)

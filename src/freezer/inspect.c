@@ -122,7 +122,9 @@ static int print_all(const struct cop_image *im, bool pages, struct cop_buf *out
                 OUT("  %-14s %8u\n", cop_image_section_name(k), im->count[k]);
         for (uint32_t i = 0; i < im->count[IMG_SOURCES]; i++) {
                 const struct img_source *s = IMG_RECORD(im, IMG_SOURCES, img_source, i);
-                OUT("  source %u pages-%s.img %llu bytes\n", i, s->id, (unsigned long long)s->size);
+                char name[IMG_PAGES_NAME_MAX];
+                cop_image_pages_name(s->id, name);
+                OUT("  source %u %s %llu bytes\n", i, name, (unsigned long long)s->size);
         }
         for (uint32_t i = 0; i < im->count[IMG_PROCS] && r == 0; i++)
                 r = print_proc(im, i, pages, out);

@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "base/pack.h"
+#include "freezer/image.h"
 
 #define COMPONENTS_MAX 450
 #define COMPONENT_MAX 255
@@ -45,14 +46,6 @@ static const char *layer_number(const char *p, size_t layers, size_t *ret)
         return number < layers ? p + n : NULL;
 }
 
-static bool is_page_file(const char *base)
-{
-        size_t n = strlen(base);
-
-        return n > 10 && n < 64 && strncmp(base, "pages-", 6) == 0 && strcmp(base + n - 4, ".img") == 0 &&
-               strspn(base + 6, "0123456789abcdef") == n - 10;
-}
-
 static bool place_in_layer(const char *rest, size_t layers, struct cop_place *ret)
 {
         size_t number;
@@ -85,7 +78,7 @@ static bool place_single(const char *name, struct cop_place *ret)
                         return true;
                 }
         ret->kind = COP_PLACE_MEMORY;
-        return strncmp(name, "mem/", 4) == 0 && is_page_file(name + 4);
+        return strncmp(name, "mem/", 4) == 0 && cop_image_is_pages_name(name + 4);
 }
 
 int cop_place_of(const char *name, size_t layers, struct cop_place *ret, struct cop_error *err)

@@ -181,8 +181,9 @@ static int add_pages(struct cop_pack_output *out, const struct cop_image *image,
         for (uint32_t i = 0; r == 0 && i < image->count[IMG_SOURCES]; i++) {
                 const struct img_source *source = IMG_RECORD(image, IMG_SOURCES, img_source, i);
                 _cleanup_(cop_ranges_done) struct cop_ranges ranges = {0};
-                char name[80];
-                snprintf(name, sizeof(name), "mem/pages-%.32s.img", source->id);
+                char base[IMG_PAGES_NAME_MAX], name[sizeof("mem/") + sizeof(base)];
+                cop_image_pages_name(source->id, base);
+                snprintf(name, sizeof(name), "mem/%s", base);
                 r = ranges_of(image, i, &ranges, err);
                 if (r == 0)
                         r = cop_pack_add_file(out, name, image->source_fds[i], &ranges, err);
