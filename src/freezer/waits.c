@@ -210,6 +210,8 @@ void cop_waits_look(const struct cop_proc *p, struct cop_task *t)
                 w->in = asleep_in(p->dir_fd, task);
         else if (!cop_call_limit(&w->call, &limit))
                 return;
+        if (w->in == COP_ASLEEP_POLL && (int)w->call.arg[2] < 0) /* without a limit, as most */
+                return;
         w->switches = slept(p->dir_fd, task, &w->since);
         snprintf(path, sizeof(path), "%s/stat", task);
         if (w->since == 0 || !read_text(p->dir_fd, path, text, sizeof(text)) || !(close = strrchr(text, ')')))

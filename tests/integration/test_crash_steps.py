@@ -103,7 +103,8 @@ def look(home: Home, sb: Sandbox, operation: Callable, victim: str, acknowledged
     look_around(home.daemon)
     words = ["one"] if operation is not goto or acknowledged else ["one", "two"]
     info = api.get(sb.path)
-    if victim == "keeper" and info["state"] == "running" and not keeper_of(sb):  # it has died, and the daemon has not been told yet
+    dying = info["state"] == "ending" or (info["state"] == "running" and not keeper_of(sb))
+    if victim == "keeper" and dying:  # the daemon has not been told yet, or is just clearing up
         wait_for(lambda: api.get(sb.path)["state"] == "ended")
         info = api.get(sb.path)
     if info["state"] == "ended":
