@@ -13,7 +13,8 @@
 #include "engine/command.h"
 #include "sandbox/cgroup.h"
 
-#define CLEANUP_WAIT 200                     /* ms */
+#define CLEANUP_WAIT 200 /* ms */
+#define STILL_DEADLINE (10 * USEC_PER_SEC)
 #define FREEZE_DEADLINE (600 * USEC_PER_SEC) /* gigabytes to a slow disk */
 
 static const char *const reasons[] = {"snapshot", "checkpoint", "suspend", "fork", "golden"};
@@ -269,18 +270,18 @@ static bool died_after_keep(struct cop_engine *e, const struct cop_making *m)
         return true;
 }
 
-/* Nothing has happened since the head was made: it is told instead, and there is no node more. */
-static int tell_head(struct cop_making *m, struct cop_error *err)
+/* It has been told whether there is a node. */
+static void making_done(struct cop_making *m, const struct cop_error *err)
 {
-        struct cop_node_row *head;
-        int r = cop_store_node_get(m->engine->store, m->row->parent_id, &head, err);
+        struct cop_engine *e = m->engine;
 
-        cop_node_discard_folder(m->engine, m->row->id);
-        if (r < 0)
-                return r;
-        cop_node_row_free(m->row);
-        m->row = head;
-        return 0;
+        if (m->fn) /* before the cells: a failure tells them not to wait for another try */
+                m->fn(err ? NULL : m->row, err, m->userdata);
+        struct cop_sandbox *sb = cop_sandbox_by_id(e, m->sandbox_id);
+        if (sb && sb->held && !(sb->makings && sb->makings->sent))
+                run_held_cells(sb);
+        make_next(e, m->sandbox_id);
+        making_free(m);
 }
 
 static void on_frozen(struct cop_msg *reply, const struct cop_error *err, void *userdata)
@@ -298,19 +299,16 @@ static void on_frozen(struct cop_msg *reply, const struct cop_error *err, void *
                 cop_error_set(&error, ESHUTDOWN, COP_ERR_sandbox_ended, "sandbox %s has ended", m->sandbox_id);
                 err = &error;
         }
-        bool still = !err && reply && cop_msg_u64_or(reply, COP_TAG_FLAGS, 0) & COP_NODE_UNLESS_STILL;
-        if (!err && reply && !still) {
+        if (!err && reply) {
                 m->row->pause = cop_msg_u64_or(reply, COP_TAG_PAUSE, 0);
                 m->row->memory_bytes = cop_msg_u64_or(reply, COP_TAG_MEMORY_BYTES, 0);
                 m->row->file_bytes = cop_msg_u64_or(reply, COP_TAG_FILE_BYTES, 0);
                 m->row->files = cop_msg_u64_or(reply, COP_TAG_FILES, 0);
                 m->row->duration = cop_now(CLOCK_MONOTONIC) - m->begun;
         }
-        if (!err && (still ? tell_head(m, &error) : commit(sb, m, &error)) < 0)
+        if (!err && commit(sb, m, &error) < 0)
                 err = &error;
-        if (still) {
-                cop_log_debug("%s is still as node %s has it", m->sandbox_id, m->row->id);
-        } else if (err) {
+        if (err) {
                 cop_node_discard_folder(e, m->row->id);
                 if (sb)
                         cop_checkpoint_is_not_at(sb, m->row->id);
@@ -320,15 +318,9 @@ static void on_frozen(struct cop_msg *reply, const struct cop_error *err, void *
                 if (!m->taken && !m->end && !m->files_only) /* the keeper did not tell earlier */
                         cop_checkpoint_is_at(sb, m->row->id);
         }
-        if (m->fn) /* before the cells: a failure tells them not to wait for another try */
-                m->fn(err ? NULL : m->row, err, m->userdata);
-        sb = cop_sandbox_by_id(e, m->sandbox_id);
-        if (sb && sb->held && !(sb->makings && sb->makings->sent))
-                run_held_cells(sb);
         if (!err && strcmp(m->row->reason, "snapshot") == 0)
                 kept_anew(e, m);
-        make_next(e, m->sandbox_id);
-        making_free(m);
+        making_done(m, err);
 }
 
 void cop_node_discard_pending(struct cop_sandbox *sb)
@@ -410,6 +402,7 @@ static void complete_row(struct cop_sandbox *sb, struct cop_making *m)
         if (strcmp(row->reason, reasons[COP_NODE_GOLDEN]) != 0) /* what was run there is of no sandbox's history */
                 cop_history_last_cell(sb, row->cell_id, &new_cell);
         row->ordinal = cop_checkpoint_next_ordinal(sb);
+        free(row->layers);
         row->layers = node_layers(sb, row->id);
         if (!m->end) {
                 free(row->spec);
@@ -489,16 +482,6 @@ int cop_node_recover(struct cop_engine *e, const char *id, struct cop_node_row *
         return r;
 }
 
-/* Has what the daemon knows of the sandbox stayed the same since its head was made?  The keeper knows of the rest. */
-static bool head_may_do(struct cop_making *m)
-{
-        _cleanup_(cop_node_row_freep) struct cop_node_row *head = NULL;
-
-        return m->fork && cop_store_node_get(m->engine->store, m->row->parent_id, &head, NULL) == 0 &&
-               strcmp(head->sandbox_id, m->sandbox_id) == 0 && strcmp(head->kind, "memory") == 0 && head->spec &&
-               strcmp(head->spec, m->row->spec) == 0;
-}
-
 static int send_freeze(struct cop_sandbox *sb, struct cop_making *m, struct cop_error *err)
 {
         char path[4200], parent[4200];
@@ -525,9 +508,70 @@ static int send_freeze(struct cop_sandbox *sb, struct cop_making *m, struct cop_
                 cop_msg_add_str(&msg, COP_TAG_PARENT, parent);
         cop_msg_add_u64(&msg, COP_TAG_FLAGS,
                         (m->end ? COP_NODE_END : 0) | (m->files_only ? COP_NODE_FILES : 0) |
-                                (m->lazy ? COP_NODE_LAZY : 0) | (head_may_do(m) ? COP_NODE_UNLESS_STILL : 0));
+                                (m->lazy ? COP_NODE_LAZY : 0));
         cop_keeper_call(sb->keeper, &msg, FREEZE_DEADLINE, on_frozen, m);
         return 0;
+}
+
+/* -- when nothing has happened since the head was made: it is told, and no other is made ------------------------------------------ */
+
+/* The daemon's part of it: what it would write into the row is what the head's says.  NULL: it is not. */
+static struct cop_node_row *head_that_may_do(struct cop_making *m)
+{
+        struct cop_node_row *head = NULL;
+
+        if (!m->fork || cop_store_node_get(m->engine->store, m->row->parent_id, &head, NULL) < 0)
+                return NULL;
+        if (strcmp(head->sandbox_id, m->sandbox_id) == 0 && strcmp(head->kind, "memory") == 0 && head->spec &&
+            strcmp(head->spec, m->row->spec) == 0)
+                return head;
+        cop_node_row_free(head);
+        return NULL;
+}
+
+static void on_still(struct cop_msg *reply, const struct cop_error *err, void *userdata)
+{
+        struct cop_making *m = userdata;
+        struct cop_sandbox *sb = cop_sandbox_by_id(m->engine, m->sandbox_id);
+        struct cop_node_row *head = reply && cop_msg_u64_or(reply, COP_TAG_FLAGS, 0) ? head_that_may_do(m) : NULL;
+        struct cop_error error;
+        int r = 0;
+
+        if (!sb || sb->state >= COP_SANDBOX_ENDING || !sb->keeper) {
+                cop_node_row_free(head);
+                r = cop_error_set(&error, ESHUTDOWN, COP_ERR_sandbox_ended, "sandbox %s has ended", m->sandbox_id);
+        } else if (head) {
+                cop_node_row_free(m->row);
+                m->row = head;
+        } else { /* a keeper that does not know the question is as good as one that says no */
+                complete_row(sb, m);
+                r = send_freeze(sb, m, &error);
+                if (r == 0)
+                        return;
+                cop_node_discard_folder(m->engine, m->row->id);
+        }
+        if (sb)
+                unlink_making(sb, m);
+        making_done(m, r < 0 ? &error : NULL);
+}
+
+/* 1 = the keeper is being asked. */
+static int ask_if_still(struct cop_sandbox *sb, struct cop_making *m, struct cop_error *err)
+{
+        struct cop_node_row *head = head_that_may_do(m);
+        char parent[4200];
+        struct cop_msg msg;
+
+        if (!head)
+                return 0;
+        cop_node_row_free(head);
+        int r = node_path(m->engine, m->row->parent_id, parent, sizeof(parent), err);
+        if (r < 0)
+                return r;
+        cop_msg_init(&msg, COP_WIRE_STILL, 0);
+        cop_msg_add_str(&msg, COP_TAG_PARENT, parent);
+        cop_keeper_call(sb->keeper, &msg, STILL_DEADLINE, on_still, m);
+        return 1;
 }
 
 static int begin_making(struct cop_sandbox *sb, struct cop_making *m, struct cop_error *err)
@@ -543,6 +587,8 @@ static int begin_making(struct cop_sandbox *sb, struct cop_making *m, struct cop
                 memcpy(sb->row->pending_node, m->row->id, sizeof(sb->row->pending_node));
                 r = cop_store_sandbox_set_node(sb->engine->store, sb->row, err);
         }
+        if (r == 0)
+                r = ask_if_still(sb, m, err);
         if (r == 0)
                 r = send_freeze(sb, m, err);
         if (r < 0)

@@ -177,6 +177,9 @@ static void on_message(struct cop_link *link, struct cop_msg *m, void *userdata)
         case COP_WIRE_LIMITS:
                 handle_limits(k, m);
                 break;
+        case COP_WIRE_STILL:
+                cop_keep_still(k, m);
+                break;
         case COP_WIRE_FREEZE:
                 cop_keep_freeze(k, m);
                 break;

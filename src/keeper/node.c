@@ -5,8 +5,6 @@
  *      COP_NODE_END     quiet ─► stop: memory, the keeper's state ─► end of the tree ─► upper directory becomes layer/
  *                                                                                     ─► sync ─► `keep` ─► end, reply
  *      COP_NODE_FILES   as the first, but the tree is stopped by its cgroup
- *      COP_NODE_UNLESS_STILL   before the first: has anything happened since the parent?  Whatever changes files or the keeper's state begins
- *                       with a process of the tree that runs, init or another, or is a call that is under way
  *
  * Quiet: no request of ours is under way at init, so its control socket holds nothing of ours.  What it said to us before the stop
  * lies in our end of the socket and is read while the tree stands still, as is what lies in the commands' pipes: so the
@@ -636,37 +634,18 @@ static int new_node(struct cop_keep *k, struct cop_msg *m, struct cop_keep_node 
                 return cop_error_set(err, EINVAL, COP_ERR_bad_request, "FREEZE needs a valid NODE");
         if ((n->flags & COP_NODE_END) && (n->flags & (COP_NODE_FILES | COP_NODE_LAZY)))
                 return cop_error_set(err, EINVAL, COP_ERR_bad_request, "FREEZE: END goes with neither FILES nor LAZY");
-        if ((n->flags & COP_NODE_UNLESS_STILL) && (n->flags & (COP_NODE_END | COP_NODE_FILES)))
-                return cop_error_set(err, EINVAL, COP_ERR_bad_request,
-                                     "FREEZE: UNLESS_STILL goes with neither END nor FILES");
         int r = cop_msg_get_str(m, COP_TAG_PARENT, 0, &n->parent);
         if (r < 0 && r != -ENOENT)
                 return cop_error_set(err, EINVAL, COP_ERR_bad_request, "FREEZE needs a valid PARENT or none");
         return open_folders(n, err);
 }
 
-static bool is_still_as_parent(const struct cop_keep *k, const struct cop_keep_node *n)
-{
-        if (!(n->flags & COP_NODE_UNLESS_STILL) || n->parent_fd < 0 || !k->tracker || k->calls)
-                return false;
-        _cleanup_close_ int mem_fd = openat(n->parent_fd, "mem", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        return mem_fd >= 0 && cop_tracker_still(k->tracker, mem_fd);
-}
-
 void cop_keep_freeze(struct cop_keep *k, struct cop_msg *m)
 {
         struct cop_error err = COP_ERROR_NULL;
         struct cop_keep_node *n = NULL;
-        struct cop_msg reply;
         int r = new_node(k, m, &n, &err);
 
-        if (r == 0 && is_still_as_parent(k, n)) {
-                cop_msg_init(&reply, COP_WIRE_REPLY, 0);
-                cop_msg_add_u64(&reply, COP_TAG_FLAGS, COP_NODE_UNLESS_STILL);
-                cop_keep_reply(k, n->client, n->id, &reply);
-                node_free(n);
-                return;
-        }
         bool end = n && n->flags & COP_NODE_END;
         if (r == 0)
                 r = make_folders(k, n, &err);
@@ -680,6 +659,32 @@ void cop_keep_freeze(struct cop_keep *k, struct cop_msg *m)
                 return;
         }
         k->node = n;
+}
+
+/* Whatever changes files or our own state begins with a process of the tree that runs, init or another, or is a call that is under way. */
+static bool is_still(const struct cop_keep *k, const char *parent)
+{
+        _cleanup_close_ int fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        _cleanup_close_ int mem_fd = fd < 0 ? -EBADF : openat(fd, "mem", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+        return mem_fd >= 0 && k->tracker && !k->calls && !k->node && k->state == COP_KEEP_RUNNING &&
+               cop_tracker_still(k->tracker, mem_fd);
+}
+
+void cop_keep_still(struct cop_keep *k, struct cop_msg *m)
+{
+        _cleanup_free_ char *parent = NULL;
+        struct cop_error err;
+        struct cop_msg reply;
+
+        if (cop_msg_get_str(m, COP_TAG_PARENT, 0, &parent) < 0) {
+                cop_error_set(&err, EINVAL, COP_ERR_bad_request, "STILL needs a valid PARENT");
+                cop_keep_reply_error(k, k->client_number, m->id, &err);
+                return;
+        }
+        cop_msg_init(&reply, COP_WIRE_REPLY, 0);
+        cop_msg_add_u64(&reply, COP_TAG_FLAGS, is_still(k, parent));
+        cop_keep_reply(k, k->client_number, m->id, &reply);
 }
 
 void cop_keep_node_done(struct cop_keep *k)

@@ -7,6 +7,7 @@ struct cop_sandbox_spec;
 
 /* Answers when the node is complete.  While requests are under way at init it waits for them, at most 10 s. */
 void cop_keep_freeze(struct cop_keep *k, struct cop_msg *m);
+void cop_keep_still(struct cop_keep *k, struct cop_msg *m);
 /* In place of starting an init: fills the ipc folder, thaws the node's memory into a new sandbox and takes its commands over.
  * spec.hold must be set.  On failure nothing is left. */
 int cop_keep_thaw(struct cop_keep *k, const struct cop_sandbox_spec *spec, const char *node, bool fork,

@@ -34,7 +34,7 @@ enum cop_wire_type {
         COP_WIRE_FORGET, /* KEY: drop a finished command.  reply: empty */
         COP_WIRE_LIMITS, /* MEMORY_MAX, CPU_MILLI, PIDS_MAX, each optional: change them now.  reply: empty */
         COP_WIRE_FREEZE, /* NODE, PARENT, FLAGS: see "Nodes" below.  reply: PAUSE, DURATION, MEMORY_BYTES, FILE_BYTES, FILES,
-                            PIDS (processes in the image); or FLAGS */
+                            PIDS (processes in the image) */
 
         /* -- keeper -> coppiced, events ---------------------------------------------------------------------------- */
         COP_WIRE_EVENT_EXIT, /* KEY, PID, STATUS (waitid code|signal, below), TIMED_OUT, OOM_KILLS (of the sandbox so far),
@@ -62,6 +62,8 @@ enum cop_wire_type {
         COP_WIRE_PREPARE, /* as START without LOWER, THAW and FLAGS: cgroup, namespaces, id maps, for a sandbox of which the layers come
                              later.  A START with the same fields goes on from there, or from the beginning when this failed; what both say
                              counts as said here.  STOP, an end of this keeper, or a START that fails takes it away.  reply: DURATION (µs) */
+        COP_WIRE_STILL,   /* PARENT: has nothing happened inside since that node was made of it?  reply: FLAGS, 1 = so it is proven, and a
+                             FREEZE would give the same but for the time; 0 = it has, or there is no proof */
 };
 
 /* STATUS: (exit code << 8) for a normal end, signal number for a death by signal; as wait(2) without the core bit. */
@@ -214,8 +216,6 @@ struct cop_wire_entry {
  *      COP_NODE_FILES  no mem/
  *      COP_NODE_LAZY   not with END: the answer does not wait for the disk; a file `synced` in the node says later that all of it is
  *                      there.  Without it a node is good until the machine stops: after a boot the daemon must drop it
- *      COP_NODE_UNLESS_STILL   not with END or FILES: when the tree has provably not run since PARENT was made of it, none is made (NODE
- *                      stays empty), and the answer is FLAGS with this bit, and no more: PARENT is the state
  *
  * START with THAW: lower layers, upper, ipc and logs are those of the new sandbox (NODE/layer is among LOWER; the daemon has
  * copied nothing, and with a PREPARE before it the node need not have been there yet); the keeper fills IPC from the node's ipc/, makes the namespaces, thaws the tree into them with the same pids
@@ -225,7 +225,6 @@ struct cop_wire_entry {
 #define COP_NODE_END (1u << 0)
 #define COP_NODE_FILES (1u << 1)
 #define COP_NODE_LAZY (1u << 3)
-#define COP_NODE_UNLESS_STILL (1u << 4)
 #define COP_THAW_FORK (1u << 2)
 
 /* Log of a command, KEY.log: frames written by the keeper in the order in which it read the pipes.  Host byte order. */
