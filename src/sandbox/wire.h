@@ -62,7 +62,7 @@ enum cop_wire_type {
         COP_WIRE_PREPARE, /* as START without LOWER, THAW and FLAGS: cgroup, namespaces, id maps, for a sandbox of which the layers come
                              later.  A START with the same fields goes on from there, or from the beginning when this failed; what both say
                              counts as said here.  STOP, an end of this keeper, or a START that fails takes it away.  reply: DURATION (µs) */
-        COP_WIRE_STILL,   /* PARENT: has nothing happened inside since that node was made of it?  reply: FLAGS, 1 = so it is proven, and a
+        COP_WIRE_STILL, /* PARENT: has nothing happened inside since that node was made of it?  reply: FLAGS, 1 = so it is proven, and a
                              FREEZE would give the same but for the time; 0 = it has, or there is no proof */
 };
 
