@@ -62,7 +62,9 @@ class Bench(States):
 
     def start(self):
         from client import Daemon
-        self.daemon = Daemon(self.work / "home").start()
+        self.daemon = Daemon(self.work / "home")
+        self.daemon.spare = True
+        self.daemon.start()
         self.api = self.daemon.api
         self.api.checker = None
         self.api.post("/api/images/import", {"source": str(self.image), "name": "code-interpreter"}, timeout=300)

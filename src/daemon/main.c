@@ -33,7 +33,7 @@ struct options {
         const char *listen;
         const char *hosts[HOSTS_MAX + 1];
         size_t host_count;
-        bool listen_any, group;
+        bool listen_any, group, no_spare;
         int ready_fd;
 };
 
@@ -48,6 +48,7 @@ static const char usage[] =
         "  --listen ADDRESS:PORT  also serve TCP, such as 127.0.0.1:8000; callers need a token (coppice token new)\n"
         "  --listen-insecure-any  allow an address that other machines reach, although HTTP is not encrypted\n"
         "  --allow-host NAME      accept this name in the Host header over TCP; may be repeated\n"
+        "  --no-spare             keep no empty sandbox ready for the next fork (it takes some ms more then)\n"
         "  --log-level LEVEL      error, warning, info or debug (default: $COPPICE_LOG, else info)\n"
         "  --ready-fd N           write one line to this descriptor when requests are answered\n"
         "  --list-routes          print method and path of every call and exit\n"
@@ -69,6 +70,7 @@ enum {
         OPTION_LISTEN,
         OPTION_ANY,
         OPTION_HOST,
+        OPTION_SPARE,
         OPTION_LOG,
         OPTION_READY,
         OPTION_ROUTES,
@@ -86,6 +88,7 @@ static int parse_options(int argc, char **argv, struct options *o)
                                                 {"listen", required_argument, NULL, OPTION_LISTEN},
                                                 {"listen-insecure-any", no_argument, NULL, OPTION_ANY},
                                                 {"allow-host", required_argument, NULL, OPTION_HOST},
+                                                {"no-spare", no_argument, NULL, OPTION_SPARE},
                                                 {"log-level", required_argument, NULL, OPTION_LOG},
                                                 {"ready-fd", required_argument, NULL, OPTION_READY},
                                                 {"list-routes", no_argument, NULL, OPTION_ROUTES},
@@ -119,6 +122,9 @@ static int parse_options(int argc, char **argv, struct options *o)
                                 return EXIT_USAGE;
                         }
                         o->hosts[o->host_count++] = optarg;
+                        break;
+                case OPTION_SPARE:
+                        o->no_spare = true;
                         break;
                 case OPTION_LOG:
                         setenv("COPPICE_LOG", optarg, 1);
@@ -221,7 +227,8 @@ static int serve(const struct options *o, const struct cop_places *places, struc
                                                                .pack_path = places->pack,
                                                                .compare_path = places->compare,
                                                                .image_tool = places->image_tool,
-                                                               .recipes = places->recipes},
+                                                               .recipes = places->recipes,
+                                                               .no_spare = o->no_spare},
                                    &engine, err);
         if (r == 0)
                 r = cop_server_new(&(struct cop_server_config){.loop = loop,

@@ -217,8 +217,9 @@ static void begin_fork(struct cop_sandbox *sb, const struct cop_error *err, void
         cop_node_make(sb, &p, on_fork_node, b);
         if (!cop_op_find(e, serial)) /* it has failed already */
                 return;
-        for (unsigned i = 0; i < ahead(b); i++)
-                b->prepared[i] = cop_sandbox_prepare(sb, child_name(b, i, numbered));
+        unsigned first = cop_spare_fits(e, sb->row, child_name(b, 0, numbered)); /* the first one has it already */
+        for (unsigned i = first; i < MIN_OF(first + ahead(b), b->count) && i < FORK_AHEAD; i++)
+                b->prepared[i] = cop_sandbox_prepare(e, sb->row, child_name(b, i, numbered));
 }
 
 static struct branching *branching_new(struct cop_engine *e, json_t *params, unsigned count, struct cop_op_to to,

@@ -114,6 +114,7 @@ int cop_engine_new(struct cop_loop *loop, const struct cop_engine_config *config
                 return cop_error_errno(err, ENOMEM, "engine");
         e->loop = loop;
         e->lock_fd = -EBADF;
+        e->no_spare = config->no_spare;
         e->cgroup_moves_fd = cop_cgroup_favor_moves();
         e->started_at = cop_now(CLOCK_REALTIME);
         int r = open_engine(e, config, err);
@@ -138,6 +139,7 @@ struct cop_engine *cop_engine_free(struct cop_engine *e)
         cop_packs_drop(e);
         cop_doctors_drop(e);
         cop_comparisons_drop(e);
+        cop_spare_drop(e);
         cop_engine_prepared_drop(e);
         cop_engine_adopt_drop(e);
         while (e->sandboxes) {

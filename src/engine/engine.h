@@ -42,6 +42,7 @@ struct cop_engine_config {
         unsigned slots;           /* how many sandboxes may live at a time, 65536 uids each; 0 = up to uid 2^31 */
         const char *compare_path; /* coppice-compare; NULL = files cannot be compared */
         const char *uid_claims;   /* file of the uid ranges in use on this machine; NULL = /run/coppice/uids */
+        bool no_spare;            /* nothing is kept ready for the next fork (spare.c) */
 };
 
 /* Opens the store, adopts running keepers, ends what cannot be adopted. */

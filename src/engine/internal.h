@@ -128,6 +128,7 @@ struct cop_engine {
         char *compare_path;                                          /* owned; NULL = there is none */
         struct cop_sandbox *sandboxes;                               /* owned list: all that have not ended */
         struct cop_sandbox *prepared;                                /* owned list (sandbox-prepare.c) */
+        struct cop_spare *spare;                                     /* owned, NULL = none yet (spare.c) */
         struct cop_op *ops;                                          /* operations under way */
         struct cop_record_hub *records;             /* owned (record.c): live records and their readers */
         struct cop_source *ttl_timer, *purge_timer; /* owned (policy.c) */
@@ -150,7 +151,7 @@ struct cop_engine {
         int lock_fd;         /* owned: keeps a second engine off this home */
         int cgroup_moves_fd; /* owned: cop_cgroup_favor_moves; negative errno = they are slow */
         usec_t started_at;
-        bool closing;
+        bool closing, no_spare;
 };
 
 /* -- operations: op.c ----------------------------------------------------------------------------------------------- */

@@ -3,7 +3,7 @@
  * Most of what a sandbox needs has nothing to do with its files or memory: an id, a uid range, folders, a keeper, a cgroup, namespaces
  * and their id maps.  While the node of a fork is being made, that is made for its copies.
  *
- *      cop_sandbox_prepare ── folders, keeper, PREPARE ──► in e->prepared
+ *      cop_sandbox_prepare ── folders, keeper, PREPARE ──► in e->prepared, for this fork, or as the spare (spare.c)
  *                                                            │ cop_sandbox_create with it, and it fits
  *                                                            ├──► cop_sandbox_take_prepared: keeper and folders are the new sandbox's
  *                                                            │ it does not fit, its keeper is gone, there will be no sandbox
@@ -32,17 +32,17 @@ static void on_lost(const struct cop_error *err, void *userdata)
 }
 
 /* As a row of such a sandbox would be, as far as a start needs it before there is a node. */
-static struct cop_sandbox_row *row_like(const struct cop_sandbox *source, const char *name)
+static struct cop_sandbox_row *row_like(const struct cop_sandbox_row *like, const char *name)
 {
         struct cop_sandbox_row *row = calloc(1, sizeof(*row));
 
         if (!row)
                 return NULL;
         cop_id_new(row->id, "sb_", 10);
-        memcpy(row->image_id, source->row->image_id, sizeof(row->image_id));
+        memcpy(row->image_id, like->image_id, sizeof(row->image_id));
         row->name = name ? strdup(name) : NULL;
-        row->limits = source->row->limits ? strdup(source->row->limits) : NULL;
-        row->workdir = source->row->workdir ? strdup(source->row->workdir) : NULL;
+        row->limits = like->limits ? strdup(like->limits) : NULL;
+        row->workdir = like->workdir ? strdup(like->workdir) : NULL;
         return row;
 }
 
@@ -64,10 +64,9 @@ static int begin(struct cop_sandbox *p, struct cop_error *err)
         return r < 0 ? r : cop_sandbox_send_prepare(p, err);
 }
 
-struct cop_sandbox *cop_sandbox_prepare(const struct cop_sandbox *source, const char *name)
+struct cop_sandbox *cop_sandbox_prepare(struct cop_engine *e, const struct cop_sandbox_row *like, const char *name)
 {
-        struct cop_engine *e = source->engine;
-        struct cop_sandbox_row *row = row_like(source, name);
+        struct cop_sandbox_row *row = row_like(like, name);
         struct cop_sandbox *p;
         struct cop_error err;
 
@@ -78,7 +77,7 @@ struct cop_sandbox *cop_sandbox_prepare(const struct cop_sandbox *source, const 
         e->prepared = p;
         if (begin(p, &err) == 0)
                 return p;
-        cop_log_debug("preparing a copy of %s: %s", source->id, err.message);
+        cop_log_debug("preparing a sandbox of image %s: %s", like->image_id, err.message);
         cop_sandbox_unprepare(p);
         return NULL;
 }
@@ -88,10 +87,15 @@ static bool same(const char *a, const char *b)
         return a && b ? strcmp(a, b) == 0 : a == b;
 }
 
+bool cop_sandbox_prepared_like(const struct cop_sandbox *p, const struct cop_sandbox_row *row)
+{
+        return p->keeper && same(p->row->limits, row->limits) && same(p->row->workdir, row->workdir) &&
+               strcmp(p->row->image_id, row->image_id) == 0;
+}
+
 bool cop_sandbox_prepared_fits(const struct cop_sandbox *p, const struct cop_sandbox_row *row)
 {
-        return p->keeper && same(p->row->name, row->name) && same(p->row->limits, row->limits) &&
-               same(p->row->workdir, row->workdir) && strcmp(p->row->image_id, row->image_id) == 0;
+        return cop_sandbox_prepared_like(p, row) && same(p->row->name, row->name);
 }
 
 void cop_sandbox_take_prepared(struct cop_sandbox *sb, struct cop_sandbox *p)

@@ -374,6 +374,8 @@ static void on_started(struct cop_msg *reply, const struct cop_error *err, void 
         cop_sandbox_write_generation(sb);
         tell_started(sb);
         struct cop_sandbox_start *start = TAKE_PTR(sb->start);
+        if (start->thaw_node && !sb->policy.copy)
+                cop_spare_make_like(sb->engine, sb->row);
         if (start->thaw_node) { /* its kernels run already: they are connected as after a daemon's restart */
                 cop_sandbox_when_running(sb->engine, sb->id, answer_created, start->op);
                 start_free(start);
@@ -563,8 +565,9 @@ static int prepare_start(struct cop_sandbox *sb, const struct cop_sandbox_params
                                     : cop_error_errno(err, ENOMEM, "sandbox");
 }
 
-static int begin(struct cop_engine *e, const struct cop_sandbox_params *p, struct cop_sandbox **ret,
-                 struct cop_error *err)
+/* prepared: the caller's to be unprepared; the spare takes its place where there is none. */
+static int begin(struct cop_engine *e, const struct cop_sandbox_params *p, struct cop_sandbox **prepared,
+                 struct cop_sandbox **ret, struct cop_error *err)
 {
         _cleanup_(cop_node_row_freep) struct cop_node_row *node = NULL;
         struct cop_sandbox_row *row = calloc(1, sizeof(*row));
@@ -578,8 +581,10 @@ static int begin(struct cop_engine *e, const struct cop_sandbox_params *p, struc
                 r = fill_row(e, p, node, row, err);
         if (r == 0 && !p->node && (node = cop_golden_for(e, p, row, &not_golden)))
                 r = set_golden(node, row, err);
+        if (r == 0 && node && !*prepared && !p->files_only && !p->copy)
+                *prepared = cop_spare_take(e, row);
         if (r == 0)
-                r = insert_row(e, p->prepared, row, err);
+                r = insert_row(e, *prepared, row, err);
         if (r < 0) {
                 cop_sandbox_row_free(row);
                 return r;
@@ -598,8 +603,8 @@ static int begin(struct cop_engine *e, const struct cop_sandbox_params *p, struc
         }
         sb->start->begun = begun;
         sb->start->not_golden = not_golden;
-        if (p->prepared && strcmp(p->prepared->id, sb->id) == 0)
-                cop_sandbox_take_prepared(sb, p->prepared);
+        if (*prepared && strcmp((*prepared)->id, sb->id) == 0)
+                cop_sandbox_take_prepared(sb, *prepared);
         *ret = sb;
         return 0;
 }
@@ -607,13 +612,13 @@ static int begin(struct cop_engine *e, const struct cop_sandbox_params *p, struc
 void cop_sandbox_create(struct cop_engine *e, const struct cop_sandbox_params *p, struct cop_op_to to,
                         struct cop_op **ret_op)
 {
-        struct cop_sandbox *sb = NULL;
+        struct cop_sandbox *sb = NULL, *prepared = p->prepared;
         struct cop_error err;
 
         if (ret_op)
                 *ret_op = NULL;
-        int r = begin(e, p, &sb, &err);
-        cop_sandbox_unprepare(p->prepared); /* what of it was not taken over */
+        int r = begin(e, p, &prepared, &sb, &err);
+        cop_sandbox_unprepare(prepared); /* what of it was not taken over */
         if (r < 0) {
                 cop_answer(to, NULL, &err);
                 return;

@@ -60,16 +60,26 @@ int cop_sandbox_check_name(struct cop_engine *e, const char *name, const struct 
 
 /* -- sandbox-prepare.c --------------------------------------------------------------------------------------------- */
 
-/* Makes for a copy of source, which is to have this name (NULL = none), what can be made before there is a node: for
- * cop_sandbox_params.prepared, else to be unprepared.  NULL when it cannot, or not now. */
-struct cop_sandbox *cop_sandbox_prepare(const struct cop_sandbox *source, const char *name);
+/* Makes for a sandbox with the image, limits and working folder of this row, and this name (NULL = none), what can be made before
+ * there is a node: for cop_sandbox_params.prepared, else to be unprepared.  NULL when it cannot, or not now. */
+struct cop_sandbox *cop_sandbox_prepare(struct cop_engine *e, const struct cop_sandbox_row *like, const char *name);
 void cop_sandbox_unprepare(struct cop_sandbox *p); /* takes NULL */
-/* Whether a sandbox with this row can go on from it, under its id and slot. */
+/* Whether a sandbox with this row can go on from it, under its id and slot; whether it could, but for the name. */
 bool cop_sandbox_prepared_fits(const struct cop_sandbox *p, const struct cop_sandbox_row *row);
+bool cop_sandbox_prepared_like(const struct cop_sandbox *p, const struct cop_sandbox_row *row);
 /* Keeper and folders are sb's, which has the same id; p is empty, and to be unprepared. */
 void cop_sandbox_take_prepared(struct cop_sandbox *sb, struct cop_sandbox *p);
 bool cop_sandbox_is_prepared(struct cop_engine *e, const char *id);
 void cop_engine_prepared_drop(struct cop_engine *e); /* at shutdown, before cop_engine_adopt_drop */
+
+/* -- spare.c ---------------------------------------------------------------------------------------------------------- */
+
+/* One like this has just been made from memory: the next may be alike. */
+void cop_spare_make_like(struct cop_engine *e, const struct cop_sandbox_row *row);
+bool cop_spare_fits(const struct cop_engine *e, const struct cop_sandbox_row *row, const char *name);
+/* The spare when it fits, as cop_sandbox_prepare; else NULL. */
+struct cop_sandbox *cop_spare_take(struct cop_engine *e, const struct cop_sandbox_row *row);
+void cop_spare_drop(struct cop_engine *e); /* at shutdown, before cop_engine_prepared_drop */
 
 /* -- sandbox-start.c ----------------------------------------------------------------------------------------------- */
 

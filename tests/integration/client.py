@@ -194,6 +194,7 @@ class Daemon:
 
     def __init__(self, home: Path, *args: str):
         self.home, self.args = Path(home), args
+        self.spare = False  # an empty sandbox kept for the next fork would be in the way of who counts what is there
         self.wrapper: list[str] = []  # a program that runs the daemon: on a host that lacks something
         self.socket = self.home / "coppice.sock"
         self.api = Api(str(self.socket))
@@ -205,7 +206,8 @@ class Daemon:
         ready_r, ready_w = os.pipe()
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                [*self.wrapper, str(BUILD / "bin" / "coppiced"), "--home", str(self.home), "--ready-fd", str(ready_w), *self.args],
+                [*self.wrapper, str(BUILD / "bin" / "coppiced"), "--home", str(self.home), "--ready-fd", str(ready_w),
+                 *([] if self.spare else ["--no-spare"]), *self.args],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[ready_w], start_new_session=True,
                 env={**os.environ, **self.env})
         os.close(ready_w)

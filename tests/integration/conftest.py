@@ -40,9 +40,10 @@ def scratch():
     shutil.rmtree(path, ignore_errors=True)
 
 
-def start_daemon(home: Path, image_dir: Path, *args: str) -> Daemon:
+def start_daemon(home: Path, image_dir: Path, *args: str, spare: bool = False) -> Daemon:
     """A daemon that has the image."""
     daemon = Daemon(home, *args)
+    daemon.spare = spare
     daemon.start()
     daemon.api.post("/api/images/import", {"source": str(image_dir), "name": "code-interpreter"}, timeout=300)
     return daemon
@@ -69,6 +70,14 @@ def daemon(scratch, image_dir):
 def own_daemon(scratch, image_dir, request):
     """A daemon that the tests of this module may kill."""
     daemon = start_daemon(scratch / request.module.__name__, image_dir)
+    yield daemon
+    end_daemon(daemon)
+
+
+@pytest.fixture
+def sparing_daemon(scratch, image_dir, request):
+    """One that keeps an empty sandbox ready for the next fork, as all do outside of tests."""
+    daemon = start_daemon(scratch / request.node.name, image_dir, spare=True)
     yield daemon
     end_daemon(daemon)
 

@@ -370,7 +370,7 @@ static void wait_gone(struct engine_fixture *f, const char *id)
 static struct cop_sandbox *prepare(struct engine_fixture *f, const char *source, const char *name,
                                    char id[static COP_ID_MAX])
 {
-        struct cop_sandbox *p = cop_sandbox_prepare(cop_sandbox_by_ref(f->engine, source), name);
+        struct cop_sandbox *p = cop_sandbox_prepare(f->engine, cop_sandbox_by_ref(f->engine, source)->row, name);
 
         ASSERT(p);
         snprintf(id, COP_ID_MAX, "%s", p->id);
@@ -491,6 +491,63 @@ TEST(what_was_prepared_goes_with_the_engine)
                 engine_open(&f);
                 wait_gone(&f, id[killed]);
         }
+        engine_close(&f);
+}
+
+static void turn_until_spare(struct engine_fixture *f, bool there)
+{
+        for (int i = 0; !f->engine->prepared == there; i++) {
+                ASSERT_LT(i, 1000);
+                ASSERT_OK(cop_loop_turn(f->loop, 10 * USEC_PER_MSEC), NULL);
+        }
+}
+
+TEST(the_spare_is_like_the_last_one)
+{
+        struct engine_fixture f = {0};
+        _cleanup_answer_ struct answer a = {0};
+        char id[3][COP_ID_MAX], name[] = "a", limits[] = "{\"memory_bytes\":134217728}";
+
+        open_with_image(&f);
+        create(&f, "demo", USEC_INFINITY, &a);
+        assert_good(&a);
+        struct cop_sandbox_row row = *cop_sandbox_by_ref(f.engine, "demo")->row, other = row, named = row;
+        row.name = other.name = NULL;
+        named.name = name;
+        other.limits = limits;
+        cop_spare_make_like(f.engine, &row);
+        turn_until_spare(&f, true);
+        snprintf(id[0], sizeof(id[0]), "%s", f.engine->prepared->id);
+        wait_prepared(&f, id[0]);
+        ASSERT(cop_spare_fits(f.engine, &row, NULL) && !cop_spare_fits(f.engine, &row, "a"));
+        ASSERT(!cop_spare_fits(f.engine, &other, NULL));
+        ASSERT(!cop_spare_take(f.engine, &other) && !cop_spare_take(f.engine, &named));
+
+        /* One of another kind takes its place. */
+        cop_spare_make_like(f.engine, &other);
+        wait_gone(&f, id[0]);
+        turn_until_spare(&f, true);
+        snprintf(id[1], sizeof(id[1]), "%s", f.engine->prepared->id);
+        wait_prepared(&f, id[1]);
+        struct cop_sandbox *p = cop_spare_take(f.engine, &other);
+        ASSERT(p);
+        ASSERT_STR(p->id, id[1]);
+        ASSERT(!cop_spare_fits(f.engine, &other, NULL));
+        cop_sandbox_unprepare(p);
+        wait_gone(&f, id[1]);
+
+        /* It goes with the engine. */
+        cop_spare_make_like(f.engine, &row);
+        turn_until_spare(&f, true);
+        snprintf(id[2], sizeof(id[2]), "%s", f.engine->prepared->id);
+        wait_prepared(&f, id[2]);
+        f.engine = cop_engine_free(f.engine);
+        for (int i = 0; count_processes(id[2]) > 0; i++) {
+                ASSERT_LT(i, 1000);
+                usleep(10000);
+        }
+        engine_open(&f);
+        wait_gone(&f, id[2]);
         engine_close(&f);
 }
 
