@@ -5,8 +5,8 @@
  * a file those are the pages written since; for anonymous memory all that was ever touched.
  *
  * Where an area of the target is itself a private mapping of one of our own page files (the tree was thawed before), it
- * is logically anonymous: its unwritten pages are referred to where they already are, and only the written ones go to
- * the new page file.  Neighbours with equal attributes are joined again, so that areas do not multiply from generation to
+ * is logically anonymous, or a part of a private mapping of a library, as the parent image tells: its unwritten pages are
+ * referred to where they already are, and only the written ones go to the new page file.  Neighbours with equal attributes are joined again, so that areas do not multiply from generation to
  * generation.  Small changes in a large run become patches, copied over its mapping at thaw, instead of splitting it; when they
  * are many in a run that is mapped, it is written anew.
  *
@@ -90,7 +90,7 @@ static struct img_extent *find_continued(const struct area_state *s, const struc
 {
         uint64_t start = e->address, end = start + (uint64_t)e->pages * IMG_PAGE;
 
-        if (e->source == IMG_NONE || s->vma.file != IMG_NONE || !(s->vma.flags & IMG_VMA_WRITE) ||
+        if (e->source == IMG_NONE || !(s->vma.flags & IMG_VMA_WRITE) ||
             s->vma.flags & (IMG_VMA_GROWSDOWN | IMG_VMA_LOCKED))
                 return NULL;
         for (size_t i = s->extent_count, looks = 0; i > 0 && looks < GAP_MAX; i--, looks++) {
@@ -337,8 +337,54 @@ static bool joins(const struct area_state *s, const struct img_vma *next)
 {
         const struct img_vma *v = &s->vma;
 
-        return v->start != v->end && v->end == next->start && v->flags == next->flags && v->file == IMG_NONE &&
-               next->file == IMG_NONE && v->name.length == 0 && next->name.length == 0;
+        return v->start != v->end && v->end == next->start && v->flags == next->flags && v->file == next->file &&
+               !(v->flags & IMG_VMA_SHARED) &&
+               (v->file == IMG_NONE || v->offset + (v->end - v->start) == next->offset) && v->name.length == 0 &&
+               next->name.length == 0;
+}
+
+static bool is_of_file(const struct cop_dump *d, const struct cop_vmas *vs, size_t i, const char *path)
+{
+        const struct cop_vma *v = &vs->list[i];
+        const char *name = vs->text + v->path;
+        size_t n = strlen(path);
+
+        return v->ino && !v->special && !(v->flags & IMG_VMA_SHARED) && strncmp(name, path, n) == 0 &&
+               (name[n] == '\0' || strcmp(name + n, " (deleted)") == 0) && source_of(d, v) < 0;
+}
+
+/* Of which file memory is that a thaw has mapped from a page file in its place, and where in it; IMG_NONE: of none, anonymous.  The
+ * library has other areas, mostly next to it, which tell what has become of the file. */
+static int logical_file(struct area_state *s, const struct cop_vma *v, int source, uint32_t *ret_file,
+                        uint64_t *ret_offset, struct cop_error *err)
+{
+        struct cop_dump *d = s->d;
+        const struct cop_vmas *vs = &d->vmas[s->proc];
+        const struct img_vma *old =
+                cop_parent_file_area(d->parent, s->old, v->start, v->end, (uint32_t)source - 1, v->offset);
+        const struct img_file *f = old ? IMG_RECORD(d->parent, IMG_FILES, img_file, old->file) : NULL;
+        size_t self = (size_t)(v - vs->list), found = SIZE_MAX;
+
+        *ret_file = IMG_NONE;
+        if (!f || f->kind != IMG_FILE_REGULAR)
+                return 0;
+        const char *path = cop_image_at(d->parent, &f->path);
+        for (size_t k = 1; k < vs->count && found == SIZE_MAX; k++)
+                found = k <= self && is_of_file(d, vs, self - k, path)              ? self - k
+                        : self + k < vs->count && is_of_file(d, vs, self + k, path) ? self + k
+                                                                                    : SIZE_MAX;
+        if (found == SIZE_MAX && f->arg[2] == 0)
+                return 0;
+        *ret_offset = old->offset + (v->start - old->start);
+        if (found == SIZE_MAX) {
+                struct img_file again = {.kind = IMG_FILE_REGULAR, .flags = O_RDONLY, .arg = {[2] = 1}};
+                again.path = cop_image_puts(d->writer, path);
+                *ret_file = cop_image_add(d->writer, IMG_FILES, &again);
+                return 0;
+        }
+        int r = cop_dump_mapped_file(d, s->proc, &vs->list[found], err);
+        *ret_file = (uint32_t)r;
+        return r < 0 ? r : 0;
 }
 
 static struct img_ref area_name(struct cop_dump *d, const char *path)
@@ -356,14 +402,20 @@ static int dump_area(struct area_state *s, const struct cop_vma *v, const struct
         struct cop_dump *d = s->d;
         const char *path = d->vmas[s->proc].text + v->path;
         int source = v->flags & IMG_VMA_SHARED ? -1 : source_of(d, v), r = 0;
-        bool anonymous = source >= 0 || (v->ino == 0 && (path[0] == '\0' || path[0] == '[')) ||
+        uint32_t file = IMG_NONE;
+        uint64_t offset = v->offset;
+        if (source >= 0)
+                r = logical_file(s, v, source, &file, &offset, err);
+        if (r < 0)
+                return r;
+        bool anonymous = (source >= 0 && file == IMG_NONE) || (v->ino == 0 && (path[0] == '\0' || path[0] == '[')) ||
                          (!(v->flags & IMG_VMA_SHARED) && strcmp(path, "/dev/zero") == 0);
         struct img_vma next = {
                 .start = v->start,
                 .end = v->end,
-                .offset = anonymous ? 0 : v->offset,
+                .offset = anonymous ? 0 : offset,
                 .flags = v->flags,
-                .file = IMG_NONE,
+                .file = file,
         };
 
         if (source >= 0 && !(d->request->flags & COP_FREEZE_KILL))
@@ -373,7 +425,7 @@ static int dump_area(struct area_state *s, const struct cop_vma *v, const struct
         next.flags |= anonymous ? IMG_VMA_MAYWRITE : 0U;
         if (anonymous)
                 next.name = area_name(d, path);
-        else {
+        else if (file == IMG_NONE) {
                 r = cop_dump_mapped_file(d, s->proc, v, err);
                 if (r < 0)
                         return r;

@@ -28,3 +28,5 @@ struct cop_scan_arg {
 
 /* Runs of at least this many pages are mapped from the page file at thaw, shorter ones copied. */
 #define COP_RUN_LONG 8
+/* The same for the data of libraries and programs, of which less is written once it is there. */
+#define COP_RUN_FILE 4

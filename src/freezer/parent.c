@@ -67,6 +67,32 @@ static const struct img_vma *find_area(const struct cop_image *im, const struct 
         return v && v->start <= address ? v : NULL;
 }
 
+static bool has_pages(const struct cop_image *im, const struct img_vma *v, uint64_t start, uint64_t end,
+                      uint32_t source, uint64_t offset)
+{
+        for (uint32_t i = 0; i < v->extents; i++) {
+                const struct img_extent *e = IMG_RECORD(im, IMG_EXTENTS, img_extent, v->first_extent + i);
+                if (e->source == source && e->offset - e->address == offset - start && e->address < end &&
+                    e->address + (uint64_t)e->pages * IMG_PAGE > start)
+                        return true;
+        }
+        return false;
+}
+
+const struct img_vma *cop_parent_file_area(const struct cop_image *im, const struct img_proc *p, uint64_t start,
+                                           uint64_t end, uint32_t source, uint64_t offset)
+{
+        const struct img_vma *v = p ? find_area(im, p, start) : NULL;
+
+        for (uint32_t i = 0; !p && i < im->count[IMG_PROCS]; i++) {
+                v = find_area(im, IMG_RECORD(im, IMG_PROCS, img_proc, i), start);
+                if (v && v->file != IMG_NONE && has_pages(im, v, start, end, source, offset))
+                        break;
+                v = NULL;
+        }
+        return v && v->file != IMG_NONE && !(v->flags & IMG_VMA_SHARED) ? v : NULL;
+}
+
 bool cop_parent_page(const struct cop_image *im, const struct img_proc *p, uint64_t address, void *ret)
 {
         const struct img_vma *v = p ? find_area(im, p, address) : NULL;

@@ -63,6 +63,7 @@ struct cop_restore {
         int proc_fd;                   /* /proc/self of this stub, which may be out of sight after a chroot */
         uint32_t self;                 /* index of the process this stub becomes */
         struct cop_stand_in *stand_in; /* owned; makes calls in another's name, while objects are made */
+        bool *code;                    /* owned, in a stub: which files of the image its process has code of */
         bool new_uts;
         bool unwatched; /* all undumpable processes; in a stub its own: memory is copied, so that nothing needs watching */
 };

@@ -6,7 +6,8 @@
  * their pages, then what refers to them (mm fields, names, hints), then what is not memory (restore_process.c).
  *
  * Anonymous pages are mapped privately from the page file where a run is long, else copied with preadv into real
- * anonymous memory, by two tasks when they are many; stacks are always copied.
+ * anonymous memory, by two tasks when they are many; stacks are always copied.  Written pages of a library's or program's data are
+ * mapped so, too, over its mapping; those of other files are copied, since a file that is cut takes them away.
  */
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -162,7 +163,9 @@ static bool mapped(const struct cop_restore *r, const struct img_vma *v, const s
         if (v->flags & (IMG_VMA_GROWSDOWN | IMG_VMA_LOCKED | IMG_VMA_SHARED | IMG_VMA_SEALED) ||
             r->request->flags & COP_THAW_COPY || r->unwatched)
                 return false;
-        return !(v->flags & IMG_VMA_WRITE) || (v->file == IMG_NONE && e->pages >= COP_RUN_LONG);
+        if (!(v->flags & IMG_VMA_WRITE))
+                return true;
+        return v->file == IMG_NONE ? e->pages >= COP_RUN_LONG : r->code[v->file] && e->pages >= COP_RUN_FILE;
 }
 
 /* Extents that continue each other, in memory and in the page file, are mapped with one call. */
@@ -291,9 +294,12 @@ static void map_extents(struct cop_restore *r, struct cop_region *g, const struc
                         ret_copied->list[ret_copied->count++] = e;
                         continue;
                 }
-                struct cop_op *op = cop_table_add(
-                        g, &g->main, COP_OP_EXPECT, SYS_mmap, e.address, (uint64_t)e.pages * IMG_PAGE, (uint64_t)prot,
-                        MAP_FIXED | MAP_PRIVATE | MAP_NORESERVE, (uint64_t)r->sources[e.source], e.offset);
+                /* The kernel makes one area of two that follow each other in memory and in the page file: that flag keeps what
+                 * is of a file apart from anonymous memory. */
+                struct cop_op *op = cop_table_add(g, &g->main, COP_OP_EXPECT, SYS_mmap, e.address,
+                                                  (uint64_t)e.pages * IMG_PAGE, (uint64_t)prot,
+                                                  MAP_FIXED | MAP_PRIVATE | (v->file == IMG_NONE ? MAP_NORESERVE : 0),
+                                                  (uint64_t)r->sources[e.source], e.offset);
                 op->expect = (int64_t)e.address;
         }
 }
@@ -507,7 +513,7 @@ static void add_watch(struct cop_restore *r, struct cop_region *g, const struct 
         for (uint32_t i = 0; ranges && i < p->vmas; i++) {
                 const struct img_vma *v = IMG_RECORD(r->image, IMG_VMAS, img_vma, p->first_vma + i);
                 bool any = false;
-                for (uint32_t k = 0; k < v->extents && !any && v->file == IMG_NONE;) {
+                for (uint32_t k = 0; k < v->extents && !any && (v->file == IMG_NONE || v->flags & IMG_VMA_WRITE);) {
                         struct img_extent e;
                         k = join_extents(r, v, k, &e);
                         any = mapped(r, v, &e);
@@ -603,12 +609,28 @@ static bool may_be_watched(const struct cop_restore *r, const struct img_proc *p
         return !strict && p->vdso_text && (!r->unwatched || p->dumpable == 1);
 }
 
+static int find_code(struct cop_restore *r, const struct img_proc *p, struct cop_error *err)
+{
+        r->code = calloc(r->image->count[IMG_FILES] + 1, sizeof(*r->code));
+        if (!r->code)
+                return cop_error_errno(err, ENOMEM, "rebuilding memory");
+        for (uint32_t i = 0; i < p->vmas; i++) {
+                const struct img_vma *v = IMG_RECORD(r->image, IMG_VMAS, img_vma, p->first_vma + i);
+                const struct img_file *f = v->file == IMG_NONE ? NULL : RESTORE_FILE(r, v->file);
+                if (f && v->flags & IMG_VMA_EXEC && f->kind == IMG_FILE_REGULAR && f->arg[2] > 0)
+                        r->code[v->file] = true;
+        }
+        return 0;
+}
+
 int cop_restore_memory(struct cop_restore *r, struct cop_error *err)
 {
         const struct img_proc *p = RESTORE_PROC(r, r->self);
         struct cop_region g = {0};
         r->unwatched = !may_be_watched(r, p);
-        int ret = make_region(r, p, &g, err);
+        int ret = find_code(r, p, err);
+        if (ret == 0)
+                ret = make_region(r, p, &g, err);
 
         if (ret < 0)
                 return ret;

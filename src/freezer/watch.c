@@ -2,6 +2,7 @@
 
 #include <elf.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/audit.h>
 #include <linux/seccomp.h>
 #include <signal.h>
@@ -34,6 +35,14 @@
 #endif
 #define MADV_GUARD_INSTALL_ 102
 
+/* Pages of a file's area that a thaw may have mapped from a page file. */
+struct of_file {
+        size_t page_file;     /* index into cop_watch.files */
+        uint64_t offset, end; /* in the page file */
+        uint64_t in_file;     /* where the page at `offset` belongs */
+        const char *path;     /* owned by cop_watch.paths; NULL: it has none */
+};
+
 struct cop_watch {
         int epoll_fd;
         int *listeners; /* owned, and what they hold */
@@ -42,6 +51,10 @@ struct cop_watch {
                 uint64_t dev, ino;
         } * files; /* owned: the page files */
         size_t file_count;
+        struct of_file *of_files; /* owned */
+        size_t of_file_count;
+        char **paths; /* owned, and what they hold: of each file of the image, or NULL */
+        size_t path_count;
 };
 
 /* ---- the filter ---- */
@@ -125,6 +138,35 @@ bool cop_watch_is_ours(const struct sock_filter *program, size_t n)
 
 /* ---- life ---- */
 
+static int note_files(struct cop_watch *w, const struct cop_image *im)
+{
+        w->path_count = im->count[IMG_FILES];
+        w->paths = calloc(w->path_count + 1, sizeof(*w->paths));
+        w->of_files = calloc(im->count[IMG_EXTENTS] + 1UL, sizeof(*w->of_files));
+        if (!w->paths || !w->of_files)
+                return -ENOMEM;
+        for (uint32_t i = 0; i < im->count[IMG_VMAS]; i++) {
+                const struct img_vma *v = IMG_RECORD(im, IMG_VMAS, img_vma, i);
+                if (v->file == IMG_NONE || v->flags & IMG_VMA_SHARED)
+                        continue;
+                const struct img_file *f = IMG_RECORD(im, IMG_FILES, img_file, v->file);
+                char **path = &w->paths[v->file];
+                if (!*path && v->extents > 0 && f->kind == IMG_FILE_REGULAR && f->arg[2] > 0 &&
+                    !(*path = strdup(cop_image_at(im, &f->path))))
+                        return -ENOMEM;
+                for (uint32_t k = 0; k < v->extents; k++) {
+                        const struct img_extent *e = IMG_RECORD(im, IMG_EXTENTS, img_extent, v->first_extent + k);
+                        w->of_files[w->of_file_count++] =
+                                (struct of_file){.page_file = e->source,
+                                                 .offset = e->offset,
+                                                 .end = e->offset + (uint64_t)e->pages * IMG_PAGE,
+                                                 .in_file = v->offset + (e->address - v->start),
+                                                 .path = *path};
+                }
+        }
+        return 0;
+}
+
 int cop_watch_new(const struct cop_image *image, struct cop_watch **ret, struct cop_error *err)
 {
         struct cop_watch *w = calloc(1, sizeof(*w));
@@ -134,7 +176,7 @@ int cop_watch_new(const struct cop_image *image, struct cop_watch **ret, struct 
         w->file_count = image->count[IMG_SOURCES];
         w->files = calloc(w->file_count, sizeof(*w->files));
         w->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-        if (!w->files || w->epoll_fd < 0) {
+        if (!w->files || w->epoll_fd < 0 || note_files(w, image) < 0) {
                 cop_watch_free(w);
                 return cop_error_errno(err, ENOMEM, "watching memory");
         }
@@ -171,6 +213,10 @@ void cop_watch_free(struct cop_watch *w)
         for (size_t i = 0; i < w->count; i++)
                 close(w->listeners[i]);
         cop_close(w->epoll_fd);
+        for (size_t i = 0; w->paths && i < w->path_count; i++)
+                free(w->paths[i]);
+        free(w->paths);
+        free(w->of_files);
         free(w->listeners);
         free(w->files);
         free(w);
@@ -186,7 +232,20 @@ int cop_watch_fd(const struct cop_watch *w)
 struct piece {
         uint64_t start, end, flags;
         bool image;
+        const struct of_file *of_file; /* borrowed; NULL: it is none of a file's */
+        uint64_t in_file;              /* where it begins in that */
 };
+
+static void look_up(const struct cop_watch *w, size_t page_file, uint64_t offset, struct piece *p)
+{
+        for (size_t i = 0; i < w->of_file_count && !p->of_file; i++) {
+                const struct of_file *f = &w->of_files[i];
+                if (f->page_file == page_file && f->offset <= offset && offset < f->end) {
+                        p->of_file = f;
+                        p->in_file = f->in_file + (offset - f->offset);
+                }
+        }
+}
 
 static int next_piece(const struct cop_watch *w, int maps_fd, uint64_t address, uint64_t end, struct piece *p)
 {
@@ -201,8 +260,10 @@ static int next_piece(const struct cop_watch *w, int maps_fd, uint64_t address, 
                 return 0;
         *p = (struct piece){.start = MAX_OF(q.vma_start, address), .end = MIN_OF(q.vma_end, end), .flags = q.vma_flags};
         for (size_t i = 0; i < w->file_count && !(q.vma_flags & COP_PROCMAP_SHARED); i++)
-                if (w->files[i].ino == q.inode && w->files[i].dev == makedev(q.dev_major, q.dev_minor))
+                if (w->files[i].ino == q.inode && w->files[i].dev == makedev(q.dev_major, q.dev_minor)) {
                         p->image = true;
+                        look_up(w, i, q.vma_offset + (p->start - q.vma_start), p);
+                }
         return 1;
 }
 
@@ -267,9 +328,10 @@ static void release_thread(struct patient *p)
         cop_let_go(p->task.tid);
 }
 
-static int64_t remote(struct patient *p, long nr, uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e)
+static int64_t remote(struct patient *p, long nr, uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e,
+                      uint64_t f)
 {
-        uint64_t arg[6] = {a, b, c, d, e, 0};
+        uint64_t arg[6] = {a, b, c, d, e, f};
         int64_t result;
         int r = cop_remote_syscall(&p->proc, &p->task, nr, arg, &result, NULL);
 
@@ -281,17 +343,19 @@ static uint64_t protection(const struct piece *p)
         return (p->flags & 1 ? PROT_READ : 0) | (p->flags & 2 ? PROT_WRITE : 0) | (p->flags & 4 ? PROT_EXEC : 0);
 }
 
-/* Fresh zero memory where image-backed memory is to be thrown away. */
-static int make_fresh(const struct cop_watch *w, struct patient *p, int maps_fd, uint64_t start, uint64_t end)
+/* Fresh zero memory where image-backed memory is to be thrown away; where that is a file's, the file (a descriptor of the patient's). */
+static int make_fresh(const struct cop_watch *w, struct patient *p, int maps_fd, uint64_t start, uint64_t end, int file)
 {
         struct piece piece;
         int r;
 
         for (uint64_t at = start; (r = next_piece(w, maps_fd, at, end, &piece)) > 0; at = piece.end) {
-                if (!piece.image)
+                if (!piece.image || (piece.of_file && file < 0))
                         continue;
-                int64_t got = remote(p, SYS_mmap, piece.start, piece.end - piece.start, protection(&piece),
-                                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, (uint64_t)-1);
+                uint64_t flags = piece.of_file ? MAP_PRIVATE | MAP_FIXED
+                                               : MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
+                int64_t got = remote(p, SYS_mmap, piece.start, piece.end - piece.start, protection(&piece), flags,
+                                     piece.of_file ? (uint64_t)file : (uint64_t)-1, piece.in_file);
                 if (got != (int64_t)piece.start)
                         return -ENOMEM;
         }
@@ -368,7 +432,7 @@ static int make_copy(const struct cop_watch *w, struct patient *p, int maps_fd, 
         if (!buf)
                 return -ENOMEM;
         int64_t temp = remote(p, SYS_mmap, 0, end - start, PROT_READ | PROT_WRITE,
-                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, (uint64_t)-1);
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, (uint64_t)-1, 0);
         if ((uint64_t)temp > -4096ULL)
                 return (int)temp;
         for (at = start; (r = next_piece(w, maps_fd, at, end, &piece)) > 0; at = piece.end) {
@@ -377,12 +441,12 @@ static int make_copy(const struct cop_watch *w, struct patient *p, int maps_fd, 
                         break;
         }
         if (r == 0 && prot != (PROT_READ | PROT_WRITE))
-                r = (int)remote(p, SYS_mprotect, (uint64_t)temp, end - start, prot, 0, 0);
+                r = (int)remote(p, SYS_mprotect, (uint64_t)temp, end - start, prot, 0, 0, 0);
         if (r == 0 && remote(p, SYS_mremap, (uint64_t)temp, end - start, end - start, MREMAP_MAYMOVE | MREMAP_FIXED,
-                             start) != (int64_t)start)
+                             start, 0) != (int64_t)start)
                 r = -ENOMEM;
         if (r < 0)
-                remote(p, SYS_munmap, (uint64_t)temp, end - start, 0, 0, 0);
+                remote(p, SYS_munmap, (uint64_t)temp, end - start, 0, 0, 0, 0);
         return r;
 }
 
@@ -412,16 +476,80 @@ static enum verdict seize_patiently(struct patient *p, pid_t tid, int listener, 
         return r == 0 ? CHANGED : r == -ESRCH ? GONE : FAIL;
 }
 
+/* The file of an area, opened as the area has it, so that nothing the tree does to names leads elsewhere; who may not open that goes by
+ * the name, within the tree's root and past no links, and takes the same file only. */
+static int open_mapped(pid_t tid, const struct cop_procmap_query *q, const char *path)
+{
+        char link[96];
+        struct stat st;
+
+        snprintf(link, sizeof(link), "/proc/%d/map_files/%llx-%llx", tid, (unsigned long long)q->vma_start,
+                 (unsigned long long)q->vma_end);
+        _cleanup_close_ int fd = open(link, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+        bool by_name = fd < 0 && (errno == EPERM || errno == EACCES);
+        if (by_name) {
+                snprintf(link, sizeof(link), "/proc/%d/root", tid);
+                _cleanup_close_ int root_fd = open(link, O_PATH | O_DIRECTORY | O_CLOEXEC);
+                fd = cop_open_beneath(root_fd, path + 1, O_RDONLY | O_NONBLOCK | O_CLOEXEC, 0, true, NULL);
+        }
+        if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) ||
+            (by_name && (st.st_ino != q->inode || st.st_dev != makedev(q->dev_major, q->dev_minor))))
+                return -ENOENT;
+        return TAKE_FD(fd);
+}
+
+/* The file of this name, which an area has that is left of it, in the caller's table of descriptors; -errno.  One that was removed or
+ * replaced is called otherwise. */
+static int give_file(int listener, const struct seccomp_notif *n, int maps_fd, const char *path)
+{
+        struct cop_procmap_query q;
+        char name[PATH_MAX];
+        bool found = false;
+
+        for (uint64_t at = 0; !found && cop_procmap_query(maps_fd, at, name, &q) == 0; at = q.vma_end)
+                found = q.vma_name_size > 0 && strcmp(name, path) == 0;
+        _cleanup_close_ int fd = found ? open_mapped((pid_t)n->pid, &q, path) : -ENOENT;
+        struct seccomp_notif_addfd add = {.id = n->id, .srcfd = (uint32_t)fd, .newfd_flags = O_CLOEXEC};
+        int theirs = fd < 0 ? -1 : ioctl(listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add);
+        return theirs < 0 ? -ENOENT : theirs;
+}
+
+/* What the range of a call holds. */
+struct range {
+        size_t pieces;
+        bool image;    /* some of it has to be made plain before the call */
+        bool of_files; /* pages of files are among it */
+        bool several;  /* of more than one, or of one that has no name */
+        const char *path;
+};
+
+static void look_at_range(const struct cop_watch *w, int maps_fd, uint64_t start, uint64_t end, uint64_t advice,
+                          struct range *ret)
+{
+        bool in_vain = advice == MADV_FREE || advice == MADV_WIPEONFORK; /* for a mapping of any file */
+        struct piece piece;
+
+        *ret = (struct range){0};
+        for (uint64_t at = start; next_piece(w, maps_fd, at, end, &piece) > 0; at = piece.end, ret->pieces++) {
+                ret->image = ret->image || (piece.image && !(piece.of_file && in_vain));
+                if (!piece.of_file)
+                        continue;
+                const char *path = piece.of_file->path;
+                ret->several = ret->several || !path || (ret->path && strcmp(ret->path, path) != 0);
+                ret->of_files = true;
+                ret->path = path;
+        }
+}
+
 static enum verdict treat(const struct cop_watch *w, int listener, const struct seccomp_notif *n)
 {
         uint64_t start = n->data.args[0] & ~4095ULL, end = (n->data.args[0] + n->data.args[1] + 4095) & ~4095ULL;
-        bool fresh = n->data.nr == SYS_madvise && n->data.args[2] != MADV_WIPEONFORK &&
-                     n->data.args[2] != MADV_GUARD_INSTALL_;
+        uint64_t advice = n->data.nr == SYS_madvise ? n->data.args[2] : UINT64_MAX;
+        bool fresh = advice == MADV_DONTNEED || advice == MADV_DONTNEED_LOCKED || advice == MADV_FREE;
         pid_t tid = (pid_t)n->pid;
-        struct piece piece = {0};
+        struct range range;
         struct patient p;
-        bool image = false;
-        size_t pieces = 0;
+        int file = -EBADF;
         char path[64];
 
         snprintf(path, sizeof(path), "/proc/%d/maps", tid);
@@ -430,14 +558,19 @@ static enum verdict treat(const struct cop_watch *w, int listener, const struct 
                 return FAIL;
         if (maps_fd < 0 || end <= start)
                 return GO;
-        for (uint64_t at = start; next_piece(w, maps_fd, at, end, &piece) > 0; at = piece.end, pieces++)
-                image = image || piece.image;
-        if (!image && !(n->data.nr == SYS_mremap && pieces > 1))
+        look_at_range(w, maps_fd, start, end, advice, &range);
+        if (!range.image && !(n->data.nr == SYS_mremap && range.pieces > 1))
                 return GO;
+        if (range.of_files && (!fresh || range.several))
+                return FAIL;
+        if (range.of_files && advice != MADV_FREE && (file = give_file(listener, n, maps_fd, range.path)) < 0)
+                return FAIL;
         enum verdict seized = seize_patiently(&p, tid, listener, &n->id);
         if (seized != CHANGED)
                 return seized;
-        int r = fresh ? make_fresh(w, &p, maps_fd, start, end) : make_copy(w, &p, maps_fd, start, end);
+        int r = fresh ? make_fresh(w, &p, maps_fd, start, end, file) : make_copy(w, &p, maps_fd, start, end);
+        if (file >= 0)
+                remote(&p, SYS_close, (uint64_t)file, 0, 0, 0, 0, 0);
         release_thread(&p);
         return r == 0 ? CHANGED : r == -EDOM ? GO : FAIL;
 }

@@ -1,12 +1,16 @@
 /* The watch over image-backed memory.
  *
  * Theory of operation.  After a thaw, long runs of what was anonymous memory are private mappings of a page file.  They
- * behave as anonymous memory but for these calls, which would bring the file to light:
+ * behave as anonymous memory but for these calls, which would bring the page file to light:
  *
  *      madvise DONTNEED, FREE       bytes of the image come back instead of zeros, or EINVAL
  *      madvise WIPEONFORK, GUARD    EINVAL, or the image's bytes after the guard is removed
  *      mremap                       growth shows the bytes that follow in the file; an area that is several mappings now
  *                                   cannot be moved (EFAULT)
+ *
+ * Long runs of written pages of a library's data are such mappings, too, in the place of the library's own.  There DONTNEED has to bring
+ * the library's bytes: the engine opens it, hands the descriptor to the caller (as the answer to a notification can) and
+ * maps it again.  GUARD and mremap, which nobody tries there, fail with ENOMEM; FREE and WIPEONFORK fail by themselves, as they should.
  *
  * So every process that has such memory gets a seccomp filter with a notification descriptor: a call of these kinds on a
  * range that touches one of its image-backed areas waits until the engine has turned the range into real anonymous
