@@ -29,7 +29,6 @@
 #include "freezer/runs.h"
 #include "freezer/tracker.h"
 
-/* Runs of at least this many pages are mapped at thaw, shorter ones copied. */
 #define RUN_LONG COP_RUN_LONG
 #define GAP_MAX 64 /* extents */
 #define ADDRESS_END 0x7ffffffff000ULL
@@ -197,7 +196,8 @@ static int add_image_backed(struct area_state *s, const struct cop_vma *v, int s
         if (anew && !s->tracked)
                 return add_new(s, v->start, v->end, false);
         for (size_t i = 0; r == 0 && i <= n; i++) {
-                bool split = i < n && runs[i].end - runs[i].start >= RUN_LONG * IMG_PAGE;
+                bool split = i < n && (runs[i].end - runs[i].start >= RUN_LONG * IMG_PAGE ||
+                                       (runs[i].start == v->start && runs[i].end == v->end));
                 if (i < n && !split) {
                         r = runs[i].written ? add_new(s, runs[i].start, runs[i].end, true)
                                             : keep(s, runs[i].start, runs[i].end, true);

@@ -1,4 +1,4 @@
-/* PAGEMAP_SCAN of linux/fs.h (kernel >= 6.7), for older headers, and the border between mapped and copied runs. */
+/* PAGEMAP_SCAN of linux/fs.h (kernel >= 6.7), for older headers, and the borders between long and short runs. */
 #pragma once
 
 #include <linux/ioctl.h>
@@ -26,7 +26,7 @@ struct cop_scan_arg {
 };
 #define COP_PAGEMAP_SCAN _IOWR('f', 16, struct cop_scan_arg)
 
-/* Runs of at least this many pages are mapped from the page file at thaw, shorter ones copied. */
+/* Runs of at least this many pages stand for themselves; shorter ones may become patches of what is around them, and are written apart. */
 #define COP_RUN_LONG 8
-/* The same for the data of libraries and programs, of which less is written once it is there. */
-#define COP_RUN_FILE 4
+/* Of anonymous memory that is written to, runs of at least this many are mapped from the page file at thaw, shorter ones copied. */
+#define COP_RUN_MAPPED 4

@@ -157,7 +157,8 @@ struct pieces {
         size_t count;
 };
 
-/* Short runs of memory that will be written soon are cheaper to copy now; what cannot be written is mapped in any case. */
+/* Short runs of memory that will be written soon are copied now, also because a range with a mapped one is watched, as when a thread's
+ * stack is given back; what cannot be written, or is a program's data, of which little is written again, is mapped in any case. */
 static bool mapped(const struct cop_restore *r, const struct img_vma *v, const struct img_extent *e)
 {
         if (v->flags & (IMG_VMA_GROWSDOWN | IMG_VMA_LOCKED | IMG_VMA_SHARED | IMG_VMA_SEALED) ||
@@ -165,7 +166,7 @@ static bool mapped(const struct cop_restore *r, const struct img_vma *v, const s
                 return false;
         if (!(v->flags & IMG_VMA_WRITE))
                 return true;
-        return v->file == IMG_NONE ? e->pages >= COP_RUN_LONG : r->code[v->file] && e->pages >= COP_RUN_FILE;
+        return v->file == IMG_NONE ? e->pages >= COP_RUN_MAPPED : r->code[v->file];
 }
 
 /* Extents that continue each other, in memory and in the page file, are mapped with one call. */

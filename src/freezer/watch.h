@@ -8,7 +8,7 @@
  *      mremap                       growth shows the bytes that follow in the file; an area that is several mappings now
  *                                   cannot be moved (EFAULT)
  *
- * Long runs of written pages of a library's data are such mappings, too, in the place of the library's own.  There DONTNEED has to bring
+ * Written pages of a library's data are such mappings, too, in the place of the library's own.  There DONTNEED has to bring
  * the library's bytes: the engine opens it, hands the descriptor to the caller (as the answer to a notification can) and
  * maps it again.  GUARD and mremap, which nobody tries there, fail with ENOMEM; FREE and WIPEONFORK fail by themselves, as they should.
  *
@@ -37,7 +37,7 @@
 
 #define COP_WATCH_PROBE 0x636f7077U
 #define COP_WATCH_ANSWER 1907 /* an errno */
-#define COP_WATCH_RANGES 64
+#define COP_WATCH_RANGES 128
 #define COP_WATCH_PROGRAM (40 + 5 * COP_WATCH_RANGES)
 
 struct cop_watch_range {
