@@ -28,5 +28,7 @@ struct cop_scan_arg {
 
 /* Runs of at least this many pages stand for themselves; shorter ones may become patches of what is around them, and are written apart. */
 #define COP_RUN_LONG 8
-/* Of anonymous memory that is written to, runs of at least this many are mapped from the page file at thaw, shorter ones copied. */
-#define COP_RUN_MAPPED 4
+/* Of anonymous memory that is written to, runs of at least this many are mapped from the page file at thaw, shorter ones copied; and of
+ * what lies behind a guard area. */
+#define COP_RUN_MAPPED 2
+#define COP_RUN_MAPPED_GUARDED 4

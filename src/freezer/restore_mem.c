@@ -157,6 +157,14 @@ struct pieces {
         size_t count;
 };
 
+/* As the stacks of threads, which are given back when these end. */
+static bool is_guarded(const struct cop_restore *r, const struct img_vma *v)
+{
+        const struct img_vma *all = IMG_RECORD(r->image, IMG_VMAS, img_vma, 0);
+
+        return v > all && v[-1].end == v->start && !(v[-1].flags & (IMG_VMA_READ | IMG_VMA_WRITE | IMG_VMA_EXEC));
+}
+
 /* Short runs of memory that will be written soon are copied now, also because a range with a mapped one is watched, as when a thread's
  * stack is given back; what cannot be written, or is a program's data, of which little is written again, is mapped in any case. */
 static bool mapped(const struct cop_restore *r, const struct img_vma *v, const struct img_extent *e)
@@ -166,7 +174,8 @@ static bool mapped(const struct cop_restore *r, const struct img_vma *v, const s
                 return false;
         if (!(v->flags & IMG_VMA_WRITE))
                 return true;
-        return v->file == IMG_NONE ? e->pages >= COP_RUN_MAPPED : r->code[v->file];
+        return v->file != IMG_NONE ? r->code[v->file]
+                                   : e->pages >= (is_guarded(r, v) ? COP_RUN_MAPPED_GUARDED : COP_RUN_MAPPED);
 }
 
 /* Extents that continue each other, in memory and in the page file, are mapped with one call. */
