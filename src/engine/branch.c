@@ -1,8 +1,9 @@
 /* Snapshots, sandboxes made from nodes, and forks.
  *
  * A fork is a node of the running sandbox and any number of sandboxes made from it: they thaw the same image, so their memory is
- * shared until it is written.  The node is the head where nothing has run since that was made (node.c).  Each child succeeds or fails by itself.  While the node is being made, so are the parts of the first
- * children that do not depend on it (sandbox-prepare.c), on processors that would be idle.
+ * shared until it is written.  The node is the head where nothing has run since that was made (node.c).  Each child succeeds or
+ * fails by itself.  While the node is being made, so are the parts of the first children that do not depend on it
+ * (sandbox-prepare.c), on processors that would be idle.
  */
 #include "engine/node.h"
 

@@ -156,8 +156,9 @@ struct cop_making {
         char sandbox_id[COP_ID_MAX];
         struct cop_node_row *row; /* owned; NULL: no node, only fn is to be called in its turn */
         bool end, files_only, lazy, sent, taken;
-        bool fork;      /* the head will do, where it is the state still */
-        int64_t before; /* not lazy: nodes up to this seq were written before the keeper begins to sync */
+        bool fork;                 /* the head will do, where it is the state still */
+        struct cop_node_row *head; /* owned, while the keeper is asked whether it is */
+        int64_t before;            /* not lazy: nodes up to this seq were written before the keeper begins to sync */
         usec_t begun, lifetime;
         cop_node_fn fn; /* NULL: was told already */
         void *userdata;
@@ -166,6 +167,7 @@ struct cop_making {
 static void making_free(struct cop_making *m)
 {
         cop_node_row_free(m->row);
+        cop_node_row_free(m->head);
         free(m);
 }
 
@@ -270,17 +272,18 @@ static bool died_after_keep(struct cop_engine *e, const struct cop_making *m)
         return true;
 }
 
-/* It has been told whether there is a node. */
-static void making_done(struct cop_making *m, const struct cop_error *err)
+static void tell_made(struct cop_making *m, const struct cop_error *err)
 {
-        struct cop_engine *e = m->engine;
-
         if (m->fn) /* before the cells: a failure tells them not to wait for another try */
                 m->fn(err ? NULL : m->row, err, m->userdata);
-        struct cop_sandbox *sb = cop_sandbox_by_id(e, m->sandbox_id);
+        struct cop_sandbox *sb = cop_sandbox_by_id(m->engine, m->sandbox_id);
         if (sb && sb->held && !(sb->makings && sb->makings->sent))
                 run_held_cells(sb);
-        make_next(e, m->sandbox_id);
+}
+
+static void making_over(struct cop_making *m)
+{
+        make_next(m->engine, m->sandbox_id);
         making_free(m);
 }
 
@@ -318,9 +321,10 @@ static void on_frozen(struct cop_msg *reply, const struct cop_error *err, void *
                 if (!m->taken && !m->end && !m->files_only) /* the keeper did not tell earlier */
                         cop_checkpoint_is_at(sb, m->row->id);
         }
+        tell_made(m, err);
         if (!err && strcmp(m->row->reason, "snapshot") == 0)
                 kept_anew(e, m);
-        making_done(m, err);
+        making_over(m);
 }
 
 void cop_node_discard_pending(struct cop_sandbox *sb)
@@ -515,34 +519,26 @@ static int send_freeze(struct cop_sandbox *sb, struct cop_making *m, struct cop_
 
 /* -- when nothing has happened since the head was made: it is told, and no other is made ------------------------------------------ */
 
-/* The daemon's part of it: what it would write into the row is what the head's says.  NULL: it is not. */
-static struct cop_node_row *head_that_may_do(struct cop_making *m)
+/* The daemon's part of it: what it would write into the row is what the head's says. */
+static bool head_may_do(struct cop_making *m)
 {
-        struct cop_node_row *head = NULL;
-
-        if (!m->fork || cop_store_node_get(m->engine->store, m->row->parent_id, &head, NULL) < 0)
-                return NULL;
-        if (strcmp(head->sandbox_id, m->sandbox_id) == 0 && strcmp(head->kind, "memory") == 0 && head->spec &&
-            strcmp(head->spec, m->row->spec) == 0)
-                return head;
-        cop_node_row_free(head);
-        return NULL;
+        return m->fork && cop_store_node_get(m->engine->store, m->row->parent_id, &m->head, NULL) == 0 &&
+               strcmp(m->head->sandbox_id, m->sandbox_id) == 0 && strcmp(m->head->kind, "memory") == 0 &&
+               m->head->spec && strcmp(m->head->spec, m->row->spec) == 0;
 }
 
 static void on_still(struct cop_msg *reply, const struct cop_error *err, void *userdata)
 {
         struct cop_making *m = userdata;
         struct cop_sandbox *sb = cop_sandbox_by_id(m->engine, m->sandbox_id);
-        struct cop_node_row *head = reply && cop_msg_u64_or(reply, COP_TAG_FLAGS, 0) ? head_that_may_do(m) : NULL;
         struct cop_error error;
         int r = 0;
 
         if (!sb || sb->state >= COP_SANDBOX_ENDING || !sb->keeper) {
-                cop_node_row_free(head);
                 r = cop_error_set(&error, ESHUTDOWN, COP_ERR_sandbox_ended, "sandbox %s has ended", m->sandbox_id);
-        } else if (head) {
+        } else if (reply && cop_msg_u64_or(reply, COP_TAG_FLAGS, 0)) {
                 cop_node_row_free(m->row);
-                m->row = head;
+                m->row = TAKE_PTR(m->head);
         } else { /* a keeper that does not know the question is as good as one that says no */
                 complete_row(sb, m);
                 r = send_freeze(sb, m, &error);
@@ -552,19 +548,18 @@ static void on_still(struct cop_msg *reply, const struct cop_error *err, void *u
         }
         if (sb)
                 unlink_making(sb, m);
-        making_done(m, r < 0 ? &error : NULL);
+        tell_made(m, r < 0 ? &error : NULL);
+        making_over(m);
 }
 
 /* 1 = the keeper is being asked. */
 static int ask_if_still(struct cop_sandbox *sb, struct cop_making *m, struct cop_error *err)
 {
-        struct cop_node_row *head = head_that_may_do(m);
         char parent[4200];
         struct cop_msg msg;
 
-        if (!head)
+        if (!head_may_do(m))
                 return 0;
-        cop_node_row_free(head);
         int r = node_path(m->engine, m->row->parent_id, parent, sizeof(parent), err);
         if (r < 0)
                 return r;

@@ -31,8 +31,7 @@ static void on_lost(const struct cop_error *err, void *userdata)
         p->keeper = cop_keeper_free(p->keeper);
 }
 
-/* As a row of such a sandbox would be, as far as a start needs it before there is a node. */
-static struct cop_sandbox_row *row_like(const struct cop_sandbox_row *like, const char *name)
+struct cop_sandbox_row *cop_sandbox_row_like(const struct cop_sandbox_row *like, const char *name)
 {
         struct cop_sandbox_row *row = calloc(1, sizeof(*row));
 
@@ -66,7 +65,7 @@ static int begin(struct cop_sandbox *p, struct cop_error *err)
 
 struct cop_sandbox *cop_sandbox_prepare(struct cop_engine *e, const struct cop_sandbox_row *like, const char *name)
 {
-        struct cop_sandbox_row *row = row_like(like, name);
+        struct cop_sandbox_row *row = cop_sandbox_row_like(like, name);
         struct cop_sandbox *p;
         struct cop_error err;
 

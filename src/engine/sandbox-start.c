@@ -374,9 +374,9 @@ static void on_started(struct cop_msg *reply, const struct cop_error *err, void 
         cop_sandbox_write_generation(sb);
         tell_started(sb);
         struct cop_sandbox_start *start = TAKE_PTR(sb->start);
-        if (start->thaw_node && !sb->policy.copy)
-                cop_spare_make_like(sb->engine, sb->row);
         if (start->thaw_node) { /* its kernels run already: they are connected as after a daemon's restart */
+                if (!sb->policy.copy)
+                        cop_spare_make_like(sb->engine, sb->row);
                 cop_sandbox_when_running(sb->engine, sb->id, answer_created, start->op);
                 start_free(start);
                 cop_sandbox_take_over(sb);

@@ -52,20 +52,6 @@ static struct cop_spare *get(struct cop_engine *e)
         return e->spare = spare;
 }
 
-static bool set_like(struct cop_spare *spare, const struct cop_sandbox_row *row)
-{
-        struct cop_sandbox_row *like = calloc(1, sizeof(*like));
-
-        if (!like)
-                return false;
-        memcpy(like->image_id, row->image_id, sizeof(like->image_id));
-        like->limits = row->limits ? strdup(row->limits) : NULL;
-        like->workdir = row->workdir ? strdup(row->workdir) : NULL;
-        cop_sandbox_row_free(spare->like);
-        spare->like = like;
-        return true;
-}
-
 bool cop_spare_fits(const struct cop_engine *e, const struct cop_sandbox_row *row, const char *name)
 {
         return !name && e->spare && e->spare->sandbox && cop_sandbox_prepared_like(e->spare->sandbox, row);
@@ -83,7 +69,9 @@ void cop_spare_make_like(struct cop_engine *e, const struct cop_sandbox_row *row
                 return;
         }
         cop_sandbox_unprepare(TAKE_PTR(spare->sandbox));
-        cop_source_set_time(spare->timer, set_like(spare, row) ? cop_usec_add(now, SPARE_AFTER) : USEC_INFINITY);
+        cop_sandbox_row_free(spare->like);
+        spare->like = cop_sandbox_row_like(row, NULL);
+        cop_source_set_time(spare->timer, spare->like ? cop_usec_add(now, SPARE_AFTER) : USEC_INFINITY);
 }
 
 struct cop_sandbox *cop_spare_take(struct cop_engine *e, const struct cop_sandbox_row *row)

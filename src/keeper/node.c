@@ -588,21 +588,14 @@ static int open_pair(struct cop_keep_node *n, struct folders *f, int at_fd, cons
         return r;
 }
 
-static int open_folders(struct cop_keep_node *n, struct cop_error *err)
+static int open_folders(struct cop_keep *k, struct cop_keep_node *n, struct cop_error *err)
 {
+        _cleanup_close_ int fs_fd = -EBADF;
         int r = cop_node_folder(AT_FDCWD, n->node, &n->node_fd, err);
 
         if (r == 0 && n->parent)
                 r = cop_node_folder(AT_FDCWD, n->parent, &n->parent_fd, err);
-        return r;
-}
-
-static int make_folders(struct cop_keep *k, struct cop_keep_node *n, struct cop_error *err)
-{
-        _cleanup_close_ int fs_fd = -EBADF;
-        int r = 0;
-
-        if (k->ipc_path)
+        if (r == 0 && k->ipc_path)
                 r = open_pair(n, &n->ipc, AT_FDCWD, k->ipc_path, "ipc", err);
         if (r < 0 || n->flags & COP_NODE_END)
                 return r;
@@ -637,7 +630,7 @@ static int new_node(struct cop_keep *k, struct cop_msg *m, struct cop_keep_node 
         int r = cop_msg_get_str(m, COP_TAG_PARENT, 0, &n->parent);
         if (r < 0 && r != -ENOENT)
                 return cop_error_set(err, EINVAL, COP_ERR_bad_request, "FREEZE needs a valid PARENT or none");
-        return open_folders(n, err);
+        return open_folders(k, n, err);
 }
 
 void cop_keep_freeze(struct cop_keep *k, struct cop_msg *m)
@@ -647,8 +640,6 @@ void cop_keep_freeze(struct cop_keep *k, struct cop_msg *m)
         int r = new_node(k, m, &n, &err);
 
         bool end = n && n->flags & COP_NODE_END;
-        if (r == 0)
-                r = make_folders(k, n, &err);
         if (r == 0)
                 r = cop_loop_add_timer(k->loop, end ? 0 : USEC_INFINITY, on_quiet_timer, k, &n->timer, &err);
         if (r == 0 && !end)

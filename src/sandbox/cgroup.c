@@ -24,8 +24,8 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fs.h"
-#include "base/parse.h"
 #include "base/mountinfo.h"
+#include "base/parse.h"
 #include "sandbox/procfs.h"
 #include "sandbox/sysmount.h"
 

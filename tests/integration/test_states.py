@@ -395,7 +395,7 @@ def rested(box, api) -> str:
 
 @pytest.mark.parametrize(
     "change",
-    ["cell", "file", "command", "service", "thread", "environment", "nothing"],
+    ["cell", "file", "command", "service", "thread", "policy", "nothing"],
 )
 def test_a_fork_of_what_has_not_run_takes_the_head(sb, api, change):
     """And whatever has happened, inside or in what the daemon knows, makes a node anew."""
@@ -415,7 +415,7 @@ def test_a_fork_of_what_has_not_run_takes_the_head(sb, api, change):
         rounds = {api.post(f"{sb.path}/fork", {}, timeout=120)["node"]["id"] for _ in range(3) if not time.sleep(0.3)}
         assert len(rounds) == 3, "it runs all the time"
         return
-    elif change == "environment":
+    elif change == "policy":
         api.call("PATCH", sb.path, {"policy": {"idle_seconds": 777}})
     reply = api.post(f"{sb.path}/fork", {}, timeout=120)
     child = Sandbox(api, reply["sandboxes"][0]["id"])

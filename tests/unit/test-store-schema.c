@@ -47,25 +47,47 @@ static char *ask(const char *path, const char *sql)
 
 #define SCHEMA "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name"
 
-TEST(every_earlier_version_becomes_the_present_one)
+static void make_version(const char *name, unsigned version)
+{
+        for (unsigned i = 0; i < version; i++)
+                execute(db_path(name), cop_schema_steps[i]);
+        char pragma[60];
+        snprintf(pragma, sizeof(pragma), "PRAGMA user_version = %u", version);
+        execute(db_path(name), pragma);
+}
+
+static void migrate(const char *name)
 {
         struct cop_store *s;
         struct cop_error err;
 
-        ASSERT_OK(cop_store_open(db_path("fresh"), &s, &err), &err);
+        ASSERT_OK(cop_store_open(db_path(name), &s, &err), &err);
         cop_store_close(s);
+}
+
+static void add_node(const char *name, unsigned i, const char *reason, const char *spec)
+{
+        char sql[400];
+
+        snprintf(sql, sizeof(sql),
+                 "INSERT INTO nodes(id, sandbox_id, parent_id, kind, reason, image_id, cell_id, layers, spec,"
+                 " created_at, pause, duration, memory_bytes, file_bytes, files)"
+                 " VALUES('nd_%u', 's', '', 'files', '%s', 'i', '', '[]', '%s', 0, 0, 0, 0, 0, 0)",
+                 i, reason, spec);
+        execute(db_path(name), sql);
+}
+
+TEST(every_earlier_version_becomes_the_present_one)
+{
+        migrate("fresh");
         _cleanup_free_ char *want = ask(db_path("fresh"), SCHEMA);
         ASSERT_CONTAINS(want, "CREATE TABLE sandboxes");
 
         for (unsigned version = 0; version <= cop_schema_step_count; version++) {
-                char name[20], pragma[60];
+                char name[20];
                 snprintf(name, sizeof(name), "v%u", version);
-                for (unsigned i = 0; i < version; i++)
-                        execute(db_path(name), cop_schema_steps[i]);
-                snprintf(pragma, sizeof(pragma), "PRAGMA user_version = %u", version);
-                execute(db_path(name), pragma);
-                ASSERT_OK(cop_store_open(db_path(name), &s, &err), &err);
-                cop_store_close(s);
+                make_version(name, version);
+                migrate(name);
                 _cleanup_free_ char *have = ask(db_path(name), SCHEMA);
                 ASSERT_STR(have, want);
         }
@@ -73,59 +95,33 @@ TEST(every_earlier_version_becomes_the_present_one)
 
 TEST(what_was_in_a_spec_becomes_a_column)
 {
-        struct cop_store *s;
-        struct cop_error err;
+        static const char *const specs[] = {"{\"ordinal\":17}", "{}", "no JSON", "{\"ordinal\":\"x\"}"};
 
-        for (unsigned i = 0; i < 8; i++)
-                execute(db_path("ordinal"), cop_schema_steps[i]);
-        for (unsigned i = 0; i < 4; i++) {
-                static const char *const specs[] = {"{\"ordinal\":17}", "{}", "no JSON", "{\"ordinal\":\"x\"}"};
-                char sql[400];
-                snprintf(sql, sizeof(sql),
-                         "INSERT INTO nodes(id, sandbox_id, parent_id, kind, reason, image_id, cell_id, layers, spec,"
-                         " created_at, pause, duration, memory_bytes, file_bytes, files)"
-                         " VALUES('nd_%u', 's', '', 'files', 'checkpoint', 'i', '', '[]', '%s', 0, 0, 0, 0, 0, 0)",
-                         i, specs[i]);
-                execute(db_path("ordinal"), sql);
-        }
-        execute(db_path("ordinal"), "PRAGMA user_version = 8");
-        ASSERT_OK(cop_store_open(db_path("ordinal"), &s, &err), &err);
-        cop_store_close(s);
+        make_version("ordinal", 8);
+        for (unsigned i = 0; i < ELEMENTSOF(specs); i++)
+                add_node("ordinal", i, "checkpoint", specs[i]);
+        migrate("ordinal");
         _cleanup_free_ char *have = ask(db_path("ordinal"), "SELECT ordinal FROM nodes ORDER BY seq");
         ASSERT_STR(have, "17;0;0;0;");
 }
 
 TEST(copies_of_earlier_forks_know_each_other)
 {
-        struct cop_store *s;
-        struct cop_error err;
+        static const char *const origins[] = {"nd_0", "nd_1", ""};
 
-        for (unsigned i = 0; i < 12; i++)
-                execute(db_path("forks"), cop_schema_steps[i]);
-        for (unsigned i = 0; i < 2; i++) {
-                char sql[400];
-                snprintf(sql, sizeof(sql),
-                         "INSERT INTO nodes(id, sandbox_id, parent_id, kind, reason, image_id, cell_id, layers, spec,"
-                         " created_at, pause, duration, memory_bytes, file_bytes, files)"
-                         " VALUES('nd_%u', 's', '', 'memory', '%s', 'i', '', '[]', '{}', 0, 0, 0, 0, 0, 0)",
-                         i, i == 0 ? "fork" : "snapshot");
-                execute(db_path("forks"), sql);
-        }
-        for (unsigned i = 0; i < 3; i++) {
+        make_version("forks", 12);
+        add_node("forks", 0, "fork", "{}");
+        add_node("forks", 1, "snapshot", "{}");
+        for (unsigned i = 0; i < ELEMENTSOF(origins); i++) {
                 char sql[400];
                 snprintf(sql, sizeof(sql),
                          "INSERT INTO sandboxes(id, state, image_id, slot, ttl, expires_at, created_at, started_at, "
                          "ended_at, start_time, generation, origin_node)"
                          " VALUES('sb_%u', 'running', 'i', %u, 0, 0, 0, 0, 0, 0, 0, '%s')",
-                         i, i,
-                         i == 2   ? ""
-                         : i == 0 ? "nd_0"
-                                  : "nd_1");
+                         i, i, origins[i]);
                 execute(db_path("forks"), sql);
         }
-        execute(db_path("forks"), "PRAGMA user_version = 12");
-        ASSERT_OK(cop_store_open(db_path("forks"), &s, &err), &err);
-        cop_store_close(s);
+        migrate("forks");
         _cleanup_free_ char *have = ask(db_path("forks"), "SELECT id || ':' || fork_id FROM sandboxes ORDER BY id");
         ASSERT_STR(have, "sb_0:nd_0;sb_1:;sb_2:;");
 }
