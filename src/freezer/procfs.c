@@ -413,16 +413,22 @@ void cop_vmas_done(struct cop_vmas *v)
         *v = (struct cop_vmas){0};
 }
 
+bool cop_procfs_text(int at_fd, const char *path, char *buf, size_t size)
+{
+        _cleanup_close_ int fd = openat(at_fd, path, O_RDONLY | O_CLOEXEC);
+        ssize_t n = fd < 0 ? -1 : read(fd, buf, size - 1);
+
+        buf[n > 0 ? n : 0] = '\0';
+        return n > 0;
+}
+
 bool cop_procfs_slices(pid_t tid, uint64_t *ret)
 {
         char path[48], text[128];
         unsigned long long slices;
 
         snprintf(path, sizeof(path), "/proc/%d/task/%d/schedstat", tid, tid);
-        _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
-        ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-        text[n > 0 ? n : 0] = '\0';
-        if (n <= 0 || sscanf(text, "%*u %*u %llu", &slices) != 1)
+        if (!cop_procfs_text(AT_FDCWD, path, text, sizeof(text)) || sscanf(text, "%*u %*u %llu", &slices) != 1)
                 return false;
         *ret = slices;
         return true;

@@ -79,6 +79,8 @@ struct cop_procmap_query {
 #define COP_PROCMAP_SHARED 0x08 /* in vma_flags, as are 1 read, 2 write, 4 execute */
 int cop_procmap_query(int maps_fd, uint64_t at, char *name, struct cop_procmap_query *ret);
 
+/* What a small file says, NUL-terminated, without a copy on the heap; false: nothing, and buf is empty. */
+bool cop_procfs_text(int at_fd, const char *path, char *buf, size_t size);
 /* How often a thread has been on a CPU; false: it is gone, or the kernel does not tell (CONFIG_SCHED_INFO). */
 bool cop_procfs_slices(pid_t tid, uint64_t *ret);
 

@@ -131,16 +131,6 @@ int cop_waits_load(struct cop_waits *w, const char *path, struct cop_error *err)
 
 /* ---- what /proc says ---- */
 
-/* Small files, without a copy on the heap. */
-static bool read_text(int at_fd, const char *path, char *buf, size_t size)
-{
-        _cleanup_close_ int fd = openat(at_fd, path, O_RDONLY | O_CLOEXEC);
-        ssize_t n = fd < 0 ? -1 : read(fd, buf, size - 1);
-
-        buf[n > 0 ? n : 0] = '\0';
-        return n > 0;
-}
-
 bool cop_call_slept_in(int at_fd, const char *task, struct cop_call *ret)
 {
         unsigned long long v[8];
@@ -149,7 +139,7 @@ bool cop_call_slept_in(int at_fd, const char *task, struct cop_call *ret)
         int nr;
 
         snprintf(path, sizeof(path), "%s/syscall", task);
-        if (!read_text(at_fd, path, text, sizeof(text)) ||
+        if (!cop_procfs_text(at_fd, path, text, sizeof(text)) ||
             sscanf(text, "%d %llx %llx %llx %llx %llx %llx %llx %llx", &nr, &v[0], &v[1], &v[2], &v[3], &v[4], &v[5],
                    &v[6], &v[7]) != 9 ||
             nr < 0)
@@ -171,15 +161,16 @@ static uint64_t slept(int at_fd, const char *task, uint64_t *ret_last_ran)
         char path[64], text[4096];
 
         snprintf(path, sizeof(path), "%s/sched", task);
-        bool there = read_text(at_fd, path, text, sizeof(text));
+        bool there = cop_procfs_text(at_fd, path, text, sizeof(text));
         const char *ran = there ? strstr(text, "se.exec_start") : NULL;
         const char *often = there ? strstr(text, "nr_voluntary_switches") : NULL;
         *ret_last_ran = ran && sscanf(ran, "se.exec_start : %llu.%6llu", &ms, &ns) == 2 ? ms * 1000000 + ns : 0;
         if (often && sscanf(often, "nr_voluntary_switches : %llu", &count) == 1)
                 return count;
         snprintf(path, sizeof(path), "%s/status", task);
-        return read_text(at_fd, path, text, sizeof(text)) ? cop_procfs_field_u64(text, "voluntary_ctxt_switches", 10)
-                                                          : UINT64_MAX;
+        return cop_procfs_text(at_fd, path, text, sizeof(text))
+                       ? cop_procfs_field_u64(text, "voluntary_ctxt_switches", 10)
+                       : UINT64_MAX;
 }
 
 /* By the kernel's function: those of sleeps count as the scheduler's, which are left out, so that it is whatever has called them. */
@@ -188,7 +179,7 @@ static enum cop_asleep_in asleep_in(int at_fd, const char *task)
         char path[64], name[128];
 
         snprintf(path, sizeof(path), "%s/wchan", task);
-        if (!read_text(at_fd, path, name, sizeof(name)) ||
+        if (!cop_procfs_text(at_fd, path, name, sizeof(name)) ||
             strcmp(name, "0") == 0) /* it runs, or the kernel does not tell */
                 return COP_ASLEEP_UNKNOWN;
         return strstr(name, "futex") ? COP_ASLEEP_FUTEX : strstr(name, "poll") ? COP_ASLEEP_POLL : COP_ASLEEP_SLEEP;
@@ -214,7 +205,7 @@ void cop_waits_look(const struct cop_proc *p, struct cop_task *t)
                 return;
         w->switches = slept(p->dir_fd, task, &w->since);
         snprintf(path, sizeof(path), "%s/stat", task);
-        if (w->since == 0 || !read_text(p->dir_fd, path, text, sizeof(text)) || !(close = strrchr(text, ')')))
+        if (w->since == 0 || !cop_procfs_text(p->dir_fd, path, text, sizeof(text)) || !(close = strrchr(text, ')')))
                 return;
         for (int field = 2; field < 39 && close; field++)
                 close = strchr(close + 1, ' ');
