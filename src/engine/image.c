@@ -14,7 +14,7 @@
 #define SANDBOX_IDS 65536
 
 /* Where the recipe puts our kernel module (images/code-interpreter/recipe.json). */
-#define KERNEL_MODULE "usr/lib/python3/dist-packages/coppice_kernel/__init__.py"
+#define KERNEL_PACKAGE "rootfs/usr/lib/python3/dist-packages/coppice_kernel"
 
 /* -- views --------------------------------------------------------------------------------------------------------- */
 
@@ -78,6 +78,13 @@ static int check_info(json_t *info, const char *dir, struct cop_error *err)
         return 0;
 }
 
+static json_t *has_file(int dir_fd, const char *path)
+{
+        _cleanup_close_ int fd = cop_open_beneath(dir_fd, path, O_PATH, 0, 1, NULL);
+
+        return json_boolean(fd >= 0);
+}
+
 static int read_info(const char *dir, json_t **ret, struct cop_error *err)
 {
         _cleanup_close_ int fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -100,8 +107,9 @@ static int read_info(const char *dir, json_t **ret, struct cop_error *err)
         r = check_info(info, dir, err);
         if (r < 0)
                 return r;
-        _cleanup_close_ int module = cop_open_beneath(fd, "rootfs/" KERNEL_MODULE, O_PATH, 0, 1, NULL);
-        json_object_set_new(json_object_get(info, "defaults"), "coppice_kernel", json_boolean(module >= 0));
+        json_t *defaults = json_object_get(info, "defaults");
+        json_object_set_new(defaults, "coppice_kernel", has_file(fd, KERNEL_PACKAGE "/__init__.py"));
+        json_object_set_new(defaults, "coppice_launcher", has_file(fd, KERNEL_PACKAGE "/__main__.py"));
         *ret = TAKE_PTR(info);
         return 0;
 }

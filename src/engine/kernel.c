@@ -177,6 +177,7 @@ static void exec_kernel(struct cop_context *c)
                 .ipython_dir = ipython_dir,
                 .parent_pid = 1,
                 .coppice_kernel = json_is_true(json_object_get(c->sandbox->defaults, "coppice_kernel")),
+                .coppice_launcher = json_is_true(json_object_get(c->sandbox->defaults, "coppice_launcher")),
         };
         if (cop_launch_kernelspec(c->spec, &options, &launch, &err) < 0) {
                 start_failed(c, &err);

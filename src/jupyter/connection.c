@@ -121,8 +121,9 @@ static int tuned_argv(const struct cop_kernelspec *spec, const struct cop_launch
         /* Without it a random.py in the working directory keeps ipykernel 6.17 from starting.  Python 3.11 and newer. */
         if (r >= 0 && !safe_path)
                 r = push(argv, strdup("-P"));
-        for (; r >= 0 && *a; a++)
-                r = push(argv, substitute(*a, o->connection_file, spec->resource_dir));
+        for (bool module = false; r >= 0 && *a; module = strcmp(*a++, "-m") == 0)
+                r = push(argv, module && o->coppice_launcher ? strdup("coppice_kernel")
+                                                             : substitute(*a, o->connection_file, spec->resource_dir));
         return r >= 0 ? push_copies(argv, options) : r;
 }
 

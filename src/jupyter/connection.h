@@ -28,6 +28,7 @@ struct cop_launch_options {
         int parent_pid;              /* JPY_PARENT_PID; 0 = not set.  1 when the kernel's parent is pid 1 */
         /* The image has the coppice_kernel package: use its capture, formatters and limits (Python kernels only). */
         bool coppice_kernel;
+        bool coppice_launcher; /* and it can start the kernel (`-m coppice_kernel`), which images of before 2026-12 cannot */
         const char *module_dir; /* where coppice_kernel lies when not on sys.path; NULL = on sys.path */
 };
 

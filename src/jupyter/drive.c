@@ -266,6 +266,7 @@ static int start(struct drive *d, struct cop_error *err)
                 .connection_file = connection_file,
                 .parent_pid = getpid(),
                 .coppice_kernel = !d->stock,
+                .coppice_launcher = !d->stock,
                 .module_dir = d->module_dir,
         };
 

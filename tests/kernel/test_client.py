@@ -263,6 +263,27 @@ def test_a_kernel_at_rest_is_not_woken(kernel):
     assert kernel.run("len(get_ipython().kernel.iopub_thread._event_pipes) <= 3").result["text/plain"] == "True"
 
 
+IMMORTAL = """
+import gc, sys, weakref, ipykernel.kernelbase as base
+function = base.Kernel.execute_request
+theirs = [function, function.__code__, function.__globals__, base.Kernel, base]
+def mine(): pass
+class Mine: pass
+"""
+
+
+def test_what_a_kernel_is_made_of_is_immortal(kernel):
+    """From CPython 3.12 on; what the user makes is not, and garbage is collected as ever."""
+    kernel.run(IMMORTAL)
+    known = kernel.run("sys.version_info >= (3, 12)").result["text/plain"] == "True"
+    counts = eval(kernel.run("[sys.getrefcount(o) > 1 << 31 for o in theirs]").result["text/plain"])
+    assert counts == [known] * 5
+    assert kernel.run("max(map(sys.getrefcount, (mine, mine.__code__, Mine, 'a b' * 3))) < 1000").result["text/plain"] == "True"
+    kernel.run("one, other = Mine(), Mine()\none.to, other.to = other, one\nseen = weakref.ref(one)\ndel one, other")
+    assert kernel.run("gc.isenabled(), gc.collect() > 0, seen() is None").result["text/plain"] == "(True, True, True)"
+    assert kernel.run("gc.get_freeze_count() > 10000").result["text/plain"] == str(known)
+
+
 def test_many_generations_leak_nothing(start):
     kernel = start()
     before = None

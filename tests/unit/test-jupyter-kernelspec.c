@@ -127,6 +127,12 @@ TEST(the_tuned_line)
         ASSERT_CONTAINS(env, "PLOTLY_RENDERER=plotly_mimetype|");
         cop_launch_done(&l);
 
+        o.coppice_launcher = true;
+        ASSERT_OK(cop_launch_kernelspec(&s.list[0], &o, &l, NULL), NULL);
+        _cleanup_free_ char *ours = joined(l.argv);
+        ASSERT_CONTAINS(ours, "/usr/bin/python3|-Xfrozen_modules=off|-P|-m|coppice_kernel|-f|/run/c.json|--");
+        cop_launch_done(&l);
+
         o.coppice_kernel = false;
         ASSERT_OK(cop_launch_kernelspec(&s.list[0], &o, &l, NULL), NULL);
         _cleanup_free_ char *stock = joined(l.argv);
