@@ -273,7 +273,9 @@ void cop_context_start_kernel(struct cop_context *c)
 
 /* -- kernels that were started elsewhere ---------------------------------------------------------------------------------------- */
 
-/* Each line leaves no name, no history and no count behind.  What was loaded goes on with random numbers of its own. */
+/* Each line leaves no name, no history and no count behind.  What was loaded goes on with random numbers of its own.  By the first line
+ * coppice_kernel (hooks.py) knows that it need not be run as a cell. */
+static const char prepare_mark[] = "# coppice: prepare\n";
 static const char seed_line[] = "(lambda m: [m[n].seed() for n in ('random', 'numpy.random') if n in m and "
                                 "hasattr(m[n], 'seed')])(__import__('sys').modules)\n";
 static const char limit_line[] = "(lambda r: r.setrlimit(r.RLIMIT_DATA, (%llu, r.getrlimit(r.RLIMIT_DATA)[1])))"
@@ -329,8 +331,9 @@ static bool prepare(struct cop_context *c, bool greets)
         if (!c->sandbox->prepare || c->prepared || !c->row->language || strcmp(c->row->language, "python") != 0)
                 return false;
         c->prepared = true;
+        cop_buf_adds(&code, prepare_mark);
         add_prepare_code(c, &code);
-        return code.len > 0 &&
+        return code.len > sizeof(prepare_mark) - 1 &&
                cop_kernel_execute(c->kernel, code.data, code.len, &options, &events, c, &c->prepare, NULL) == 0;
 }
 

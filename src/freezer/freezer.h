@@ -35,8 +35,9 @@ struct cop_tracker;
 struct cop_tracker *cop_tracker_new(void);
 void cop_tracker_free(struct cop_tracker *tracker);
 /* Has the tree provably not run since the image in this folder was made of it, with this tracker, and run on?  Then that image is what
- * a freeze would give, but for the time that has passed.  False: it has, or there is no proof (still.h). */
-bool cop_tracker_still(const struct cop_tracker *tracker, int image_dir_fd);
+ * a freeze would give, but for the time that has passed.  False: it has, or there is no proof (still.h).  The first time that it is true
+ * takes 2 ms, as memory is looked at; later ones less than one. */
+bool cop_tracker_still(struct cop_tracker *tracker, int image_dir_fd);
 
 /* Time limits of a tree's interrupted calls (waits.h).  Belongs to one tree, as a tracker does; given to its freezes and its thaw.  As
  * long as the tree lives, poll cop_waits_fd() for reading, and call cop_waits_dispatch() when it is readable: without that, such calls

@@ -11,8 +11,8 @@
  *      nothing was written since the stop, as the tracker knows, but the areas for restartable sequences, into which the kernel writes
  *      when a thread goes on; the rest of their pages is as in the image.
  *
- * The second is for the moment between the stop and the first look at the threads: a thread that comes back from its call and sleeps in
- * it again has called functions, and so written to its stack.  Where a thread's stack pointer is in the page of such an area, that
+ * The second is for the moment between the stop and the first look at the threads, and so it is looked at once; later questions are about
+ * the first alone.  A thread that comes back from its call and sleeps in it again has called functions, and so written to its stack.  Where a thread's stack pointer is in the page of such an area, that
  * would not be seen: then nothing is proven.
  *
  * Time has gone on meanwhile: monotonic clocks of a copy, and time limits in it, go on from the image, as after a sleep.
@@ -37,7 +37,7 @@ struct cop_still_thread {
 struct cop_still {
         struct cop_still_thread *list; /* owned */
         size_t count;
-        bool noted, settled;
+        bool noted, settled, proven; /* proven: nothing had been written when all slept again */
 };
 
 /* In the stop, before registers are changed for going on. */

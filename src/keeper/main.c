@@ -170,7 +170,7 @@ static int probe(const char *home)
 
 int main(int argc, char **argv)
 {
-        struct cop_keep k = {.listen_fd = -EBADF, .logs_fd = -EBADF};
+        struct cop_keep k = {.listen_fd = -EBADF, .logs_fd = -EBADF, .proof_fd = -EBADF};
         struct cop_error err = COP_ERROR_NULL;
 
         cop_log_init("keeper");

@@ -49,8 +49,9 @@
 #define PASS_FILES 200
 #define PASS_BYTES (8u << 20)
 #define RACES 20
-#define STOP_WAIT 200 /* ms for a cgroup to stand still */
-#define SYNC_AFTER 1  /* s */
+#define STOP_WAIT 200                    /* ms for a cgroup to stand still */
+#define SYNC_AFTER 1                     /* s */
+#define PROOF_AFTER (20 * USEC_PER_MSEC) /* a cell that is sent at once has come by then */
 
 enum job { /* what the thread does */
            JOB_NONE,
@@ -167,6 +168,8 @@ void cop_keep_memory_done(struct cop_keep *k)
                 cop_waits_free(TAKE_PTR(k->waits));
         if (k->tracker)
                 cop_tracker_free(TAKE_PTR(k->tracker));
+        k->proof_timer = cop_source_free(k->proof_timer);
+        k->proof_fd = cop_close(k->proof_fd);
 }
 
 /* -- freezing ------------------------------------------------------------------------------------------------------------------- */
@@ -422,6 +425,35 @@ static void fail_node(struct cop_keep *k, const struct cop_error *err)
         node_free(n);
 }
 
+/* Whatever changes files or our own state begins with a process of the tree that runs, init or another, or is a call that is under way. */
+static bool is_still(struct cop_keep *k, int mem_fd)
+{
+        return mem_fd >= 0 && k->tracker && !k->calls && !k->node && k->state == COP_KEEP_RUNNING &&
+               cop_tracker_still(k->tracker, mem_fd);
+}
+
+static void on_proof_timer(struct cop_source *s, usec_t now, void *userdata)
+{
+        struct cop_keep *k = userdata;
+
+        cop_source_set_time(s, USEC_INFINITY);
+        (void)is_still(k, k->proof_fd);
+        k->proof_fd = cop_close(k->proof_fd);
+}
+
+/* A fork of a tree at rest waits for the proof that it is one (still.h); most of that can be done before anybody asks. */
+static void prove_soon(struct cop_keep *k, int node_fd)
+{
+        usec_t at = cop_usec_add(cop_now(CLOCK_MONOTONIC), PROOF_AFTER);
+
+        cop_close(k->proof_fd);
+        k->proof_fd = openat(node_fd, "mem", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (k->proof_timer)
+                cop_source_set_time(k->proof_timer, at);
+        else
+                (void)cop_loop_add_timer(k->loop, at, on_proof_timer, k, &k->proof_timer, NULL);
+}
+
 static void reply_node(struct cop_keep *k)
 {
         struct cop_keep_node *n = k->node;
@@ -437,6 +469,8 @@ static void reply_node(struct cop_keep *k)
         cop_keep_reply(k, n->client, n->id, &reply);
         if (n->flags & COP_NODE_LAZY)
                 sync_later(n->node_fd);
+        if (!(n->flags & COP_NODE_FILES))
+                prove_soon(k, n->node_fd);
         k->node = node_free(n);
 }
 
@@ -652,16 +686,6 @@ void cop_keep_freeze(struct cop_keep *k, struct cop_msg *m)
         k->node = n;
 }
 
-/* Whatever changes files or our own state begins with a process of the tree that runs, init or another, or is a call that is under way. */
-static bool is_still(const struct cop_keep *k, const char *parent)
-{
-        _cleanup_close_ int fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        _cleanup_close_ int mem_fd = fd < 0 ? -EBADF : openat(fd, "mem", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-
-        return mem_fd >= 0 && k->tracker && !k->calls && !k->node && k->state == COP_KEEP_RUNNING &&
-               cop_tracker_still(k->tracker, mem_fd);
-}
-
 void cop_keep_still(struct cop_keep *k, struct cop_msg *m)
 {
         _cleanup_free_ char *parent = NULL;
@@ -673,8 +697,10 @@ void cop_keep_still(struct cop_keep *k, struct cop_msg *m)
                 cop_keep_reply_error(k, k->client_number, m->id, &err);
                 return;
         }
+        _cleanup_close_ int fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        _cleanup_close_ int mem_fd = fd < 0 ? -EBADF : openat(fd, "mem", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         cop_msg_init(&reply, COP_WIRE_REPLY, 0);
-        cop_msg_add_u64(&reply, COP_TAG_FLAGS, is_still(k, parent));
+        cop_msg_add_u64(&reply, COP_TAG_FLAGS, is_still(k, mem_fd));
         cop_keep_reply(k, k->client_number, m->id, &reply);
 }
 

@@ -263,6 +263,19 @@ def test_a_kernel_at_rest_is_not_woken(kernel):
     assert kernel.run("len(get_ipython().kernel.iopub_thread._event_pipes) <= 3").result["text/plain"] == "True"
 
 
+def test_lines_of_the_daemon_are_no_cell(kernel):
+    """They are run outside of the user's namespace, leave no count, and say why they failed."""
+    count = kernel.run("x = 41").done["execution_count"]
+    prepare = "# coppice: prepare\nimport os; os.environ['PREPARED'] = 'yes'\n"
+    assert kernel.run(prepare, silent=True, no_history=True).status == "ok"
+    assert kernel.run("os.environ['PREPARED']").error["ename"] == "NameError"  # os is not the user's
+    assert kernel.run("import os; os.environ['PREPARED'], x").result["text/plain"] == "('yes', 41)"
+    cell = kernel.run(prepare + "1 / 0\n", silent=True, no_history=True)
+    assert cell.status == "error" and cell.done["ename"] == "ZeroDivisionError"
+    assert kernel.run(prepare + "print(x)").text() == "41\n"  # a user's cell that looks like them is a cell
+    assert kernel.run("x").done["execution_count"] == count + 4
+
+
 IMMORTAL = """
 import gc, sys, weakref, ipykernel.kernelbase as base
 function = base.Kernel.execute_request

@@ -33,7 +33,7 @@ def load_ipython_extension(shell):
         ("stream", ("install_backpressure", "install_handover", "install_rest")),
         ("display", ("install_tables", "install_limits")),
         ("hooks", ("install_tracebacks", "install_cell_end", "install_filters")),
-        ("hooks", ("install_no_profile",)),
+        ("hooks", ("install_prepare", "install_no_profile")),
         ("immortal", ("install_immortals",)),  # last: what the others made is among it
     ):
         for name in names:

@@ -169,3 +169,27 @@ def install_no_profile(shell):
             os.unlink(os.path.join(folder, "README"))
         if not os.listdir(folder):
             os.rmdir(folder)
+
+
+# -- what the daemon asks for ----------------------------------------------------------------------------------------------
+
+PREPARE = "# coppice: prepare\n"  # prepare_mark of kernel.c
+
+
+def install_prepare(shell):
+    """The lines by which a copied kernel is made a new one (random numbers, limits, environment) are run as they are: as a
+    cell they would cost as much as the user's first one, which waits for them."""
+    kernel = shell.kernel
+    stock = kernel.do_execute
+
+    def do_execute(code, silent, *args, **kwargs):
+        if not (silent and code.startswith(PREPARE)):
+            return stock(code, silent, *args, **kwargs)
+        reply = {"status": "ok", "execution_count": shell.execution_count - 1, "payload": [], "user_expressions": {}}
+        try:
+            exec(code, {})
+        except Exception as error:
+            reply.update(status="error", ename=type(error).__name__, evalue=str(error), traceback=[])
+        return reply
+
+    kernel.do_execute = do_execute
