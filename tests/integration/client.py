@@ -143,6 +143,10 @@ class Sandbox:
         what = {"argv": command} if isinstance(command, list) else {"command": command}
         return self.api.post(f"{self.path}/exec", {**what, **params}, timeout=params.get("timeout", 30) + 60)
 
+    def kernel_count(self) -> int:
+        """Processes of Python kernels, whatever module has started them."""
+        return int(self.exec("pgrep -fc -- [-]-IPKernelApp")["stdout"])
+
     def read(self, path: str) -> bytes:
         reply = self.api.raw("GET", f"{self.path}/files?path={quote(path)}")
         if reply.status >= 400:

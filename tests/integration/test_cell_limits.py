@@ -203,7 +203,7 @@ def test_fork_does_not_leave_a_second_kernel(sandbox):
     sandbox.run("import os\npid = os.fork()", timeout=10)
     sandbox.api.post(f"{sandbox.path}/contexts/default/restart")
     sandbox.ok("1")
-    assert int(sandbox.exec("pgrep -fc -- [-]-IPKernelApp")["stdout"]) == 1
+    assert sandbox.kernel_count() == 1
 
 
 def test_files_run_out(sandbox):
