@@ -7,8 +7,9 @@
  * Where an area of the target is itself a private mapping of one of our own page files (the tree was thawed before), it
  * is logically anonymous, or a part of a private mapping of a library, as the parent image tells: its unwritten pages are
  * referred to where they already are, and only the written ones go to the new page file.  Neighbours with equal
- * attributes are joined again, so that areas do not multiply from generation to generation.  Small changes in a large run become patches, copied over its mapping at thaw, instead of splitting it; when they
- * are many in a run that is mapped, it is written anew.
+ * attributes are joined again, so that areas do not multiply from generation to generation.  Small changes in a large run
+ * become patches, copied over its mapping at thaw, instead of splitting it; when they are many in a run that is mapped, it
+ * is written anew.
  *
  * Pages are written in two passes, short runs first: what the thaw will copy then lies together in the file and is read
  * with a few calls.

@@ -183,15 +183,17 @@ static bool prove(const struct cop_tracker *t, int image_dir_fd)
         if (!t->still.settled || cop_guest_needed() || !all_sleep_on(&t->still) ||
             cop_image_open(image_dir_fd, false, &im, NULL) < 0)
                 return false;
-        bool same = strcmp(im->header->id, t->image_id) == 0 && all_same_memory(t, im);
+        bool same = all_same_memory(t, im);
         cop_image_free(im);
         return same && all_sleep_on(&t->still);
 }
 
 bool cop_tracker_still(struct cop_tracker *t, int image_dir_fd)
 {
+        if (!is_last_image(t, image_dir_fd))
+                return false;
         if (t->still.proven)
-                return is_last_image(t, image_dir_fd) && all_sleep_on(&t->still);
+                return all_sleep_on(&t->still);
         t->still.proven = prove(t, image_dir_fd);
         return t->still.proven;
 }

@@ -12,8 +12,8 @@
  *      when a thread goes on; the rest of their pages is as in the image.
  *
  * The second is for the moment between the stop and the first look at the threads, and so it is looked at once; later questions are about
- * the first alone.  A thread that comes back from its call and sleeps in it again has called functions, and so written to its stack.  Where a thread's stack pointer is in the page of such an area, that
- * would not be seen: then nothing is proven.
+ * the first alone.  A thread that comes back from its call and sleeps in it again has called functions, and so written to its stack.
+ * Where a thread's stack pointer is in the page of such an area, that would not be seen: then nothing is proven.
  *
  * Time has gone on meanwhile: monotonic clocks of a copy, and time limits in it, go on from the image, as after a sleep.
  *

@@ -160,6 +160,12 @@ struct cop_waits *cop_keep_waits(struct cop_keep *k)
         return k->waits;
 }
 
+static void forget_proof(struct cop_keep *k)
+{
+        k->proof_timer = cop_source_free(k->proof_timer);
+        k->proof_fd = cop_close(k->proof_fd);
+}
+
 void cop_keep_memory_done(struct cop_keep *k)
 {
         cop_keep_watch_done(k);
@@ -168,8 +174,7 @@ void cop_keep_memory_done(struct cop_keep *k)
                 cop_waits_free(TAKE_PTR(k->waits));
         if (k->tracker)
                 cop_tracker_free(TAKE_PTR(k->tracker));
-        k->proof_timer = cop_source_free(k->proof_timer);
-        k->proof_fd = cop_close(k->proof_fd);
+        forget_proof(k);
 }
 
 /* -- freezing ------------------------------------------------------------------------------------------------------------------- */
@@ -311,8 +316,7 @@ static int freeze_tree(struct cop_keep *k, struct cop_keep_node *n, struct cop_e
 
         int r = make_folder(n->node_fd, "mem", &mem_fd, err);
         if (r == 0 && n->parent_fd >= 0)
-                parent_mem_fd =
-                        openat(n->parent_fd, "mem", O_RDONLY | O_DIRECTORY | O_CLOEXEC); /* a node of files has none */
+                (void)cop_node_folder(n->parent_fd, "mem", &parent_mem_fd, NULL); /* a node of files has none */
         if (r == 0)
                 r = collect_externals(k, &x, err);
         if (r == 0) {
@@ -436,9 +440,8 @@ static void on_proof_timer(struct cop_source *s, usec_t now, void *userdata)
 {
         struct cop_keep *k = userdata;
 
-        cop_source_set_time(s, USEC_INFINITY);
         (void)is_still(k, k->proof_fd);
-        k->proof_fd = cop_close(k->proof_fd);
+        forget_proof(k);
 }
 
 /* A fork of a tree at rest waits for the proof that it is one (still.h); most of that can be done before anybody asks. */
@@ -446,11 +449,8 @@ static void prove_soon(struct cop_keep *k, int node_fd)
 {
         usec_t at = cop_usec_add(cop_now(CLOCK_MONOTONIC), PROOF_AFTER);
 
-        cop_close(k->proof_fd);
-        k->proof_fd = openat(node_fd, "mem", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        if (k->proof_timer)
-                cop_source_set_time(k->proof_timer, at);
-        else
+        forget_proof(k);
+        if (cop_node_folder(node_fd, "mem", &k->proof_fd, NULL) == 0)
                 (void)cop_loop_add_timer(k->loop, at, on_proof_timer, k, &k->proof_timer, NULL);
 }
 
@@ -688,6 +688,7 @@ void cop_keep_freeze(struct cop_keep *k, struct cop_msg *m)
 
 void cop_keep_still(struct cop_keep *k, struct cop_msg *m)
 {
+        _cleanup_close_ int fd = -EBADF, mem_fd = -EBADF;
         _cleanup_free_ char *parent = NULL;
         struct cop_error err;
         struct cop_msg reply;
@@ -697,8 +698,8 @@ void cop_keep_still(struct cop_keep *k, struct cop_msg *m)
                 cop_keep_reply_error(k, k->client_number, m->id, &err);
                 return;
         }
-        _cleanup_close_ int fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        _cleanup_close_ int mem_fd = fd < 0 ? -EBADF : openat(fd, "mem", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (cop_node_folder(AT_FDCWD, parent, &fd, NULL) == 0)
+                (void)cop_node_folder(fd, "mem", &mem_fd, NULL);
         cop_msg_init(&reply, COP_WIRE_REPLY, 0);
         cop_msg_add_u64(&reply, COP_TAG_FLAGS, is_still(k, mem_fd));
         cop_keep_reply(k, k->client_number, m->id, &reply);

@@ -7,8 +7,8 @@ immortal (PEP 683, 3.12 and newer) and counts no references to them.
 
 So what a kernel has loaded when it starts, before it has run anything of the user's, is made immortal: functions and their
 code, classes, modules, their dictionaries and descriptors.  All of it would stay until the end anyway.  What is loaded later
-is left alone.  Things that C code may be about to fill (tuples, strings, bytes, lists) are left alone as well: it tells by the
-count that they are still its own.
+is left alone.  Things that C code may be about to fill (tuples but for the constants of code, strings, bytes, lists) are left
+alone as well: it tells by the count that they are still its own.
 
 Afterwards all objects there are leave the sight of the garbage collector (gc.freeze), which would write to each when it looks
 for cycles.  gc.get_objects() and gc.get_referrers() do not show them any more; sys.getrefcount() of an immortal one is a
