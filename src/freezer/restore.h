@@ -12,6 +12,7 @@
 #pragma once
 
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -34,6 +35,7 @@ struct cop_restore_shared {
                 int32_t fd, size;
         } room;            /* in the send buffer of a socket of the first process: stubs may not go beyond wmem_max */
         uint32_t failed;   /* an error was written */
+        uint32_t bound;    /* all sockets are there */
         uint32_t root_pid; /* as the engine sees it */
         struct cop_error error;
         uint64_t mark[8]; /* monotonic usec of the engine's clock when the last process passed a stage */
@@ -47,6 +49,7 @@ struct cop_restore_shared {
 };
 
 struct cop_stand_in; /* restore_as.c */
+struct cop_beside;   /* restore_beside.c */
 
 struct cop_restore {
         const struct cop_thaw_request *request; /* borrowed */
@@ -63,6 +66,7 @@ struct cop_restore {
         int proc_fd;                   /* /proc/self of this stub, which may be out of sight after a chroot */
         uint32_t self;                 /* index of the process this stub becomes */
         struct cop_stand_in *stand_in; /* owned; makes calls in another's name, while objects are made */
+        struct cop_beside *beside;     /* owned; opens files, while objects are made */
         bool *code;                    /* owned, in a stub: which files of the image its process has code of */
         bool new_uts;
         bool unwatched; /* all undumpable processes; in a stub its own: memory is copied, so that nothing needs watching */
@@ -74,8 +78,9 @@ struct cop_restore {
 
 /* restore_tree.c.  Runs in the helper; clones the first process, which never returns. */
 int cop_restore_start(struct cop_restore *r, struct cop_error *err);
-/* A number that no process, thread, group or session of the tree has, another one in each process; -ENOMEM. */
-pid_t cop_restore_spare_pid(const struct cop_restore *r);
+/* One of the numbers that no process, thread, group or session of the tree has; each process may take the one of its own index,
+ * and the first process that of the count of processes, too.  -ENOMEM. */
+pid_t cop_restore_spare_pid(const struct cop_restore *r, uint32_t number);
 /* As fork(), for a process that ends and is reaped before its parent does anything else: with a number that is not in the way of
  * what other stubs make meanwhile. */
 pid_t cop_restore_fork_helper(const struct cop_restore *r);
@@ -108,6 +113,13 @@ int cop_restore_process_file(const struct cop_restore *r, const struct img_file 
 int cop_restore_pidfds_of_ended(struct cop_restore *r, struct cop_error *err);
 /* Ends the process with the status that wait() is to tell (but for the core dump), all signals being blocked. */
 __attribute__((noreturn)) void cop_restore_end(int status);
+/* restore_beside.c: begins to open what is only mapped, where that is much; whether a file is among it; waits for the end, after which
+ * those that could not be opened have no descriptor yet. */
+void cop_restore_open_beside(struct cop_restore *r);
+bool cop_restore_is_beside(const struct cop_restore *r, uint32_t index);
+void cop_restore_beside_done(struct cop_restore *r);
+/* Processors for a task that works beside this one: not every scheduler gives a new task one of its own.  False: there are none. */
+bool cop_restore_other_cpus(cpu_set_t *ret);
 /* restore_inotify.c: the watches of a descriptor that is open. */
 int cop_restore_inotify(struct cop_restore *r, uint32_t index, struct cop_error *err);
 /* restore_as.c: ends the child that made calls in the name of processes to come, so that their pids are free. */

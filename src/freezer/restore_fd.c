@@ -466,7 +466,7 @@ static int fill_terminal(struct cop_restore *r, uint32_t index, struct cop_error
         return ret < 0 ? cop_error_errno(err, -ret, "filling a terminal") : 0;
 }
 
-int cop_restore_objects(struct cop_restore *r, struct cop_error *err)
+static int make_objects(struct cop_restore *r, struct cop_error *err)
 {
         int ret = cop_restore_pidfds_of_ended(r, err);
 
@@ -476,8 +476,8 @@ int cop_restore_objects(struct cop_restore *r, struct cop_error *err)
         for (int round = 0; round < 2; round++)
                 for (uint32_t i = 0; i < r->image->count[IMG_FILES]; i++) {
                         const struct img_file *f = RESTORE_FILE(r, i);
-                        if (r->objects[i] >= 0 || late(f) || cop_is_socket(f) || is_socket_file(f) ||
-                            (f->kind == IMG_FILE_PTS) != (round == 1))
+                        if (r->objects[i] >= 0 || cop_restore_is_beside(r, i) || late(f) || cop_is_socket(f) ||
+                            is_socket_file(f) || (f->kind == IMG_FILE_PTS) != (round == 1))
                                 continue;
                         ret = restore_one(r, i, err);
                         if (ret < 0)
@@ -499,6 +499,21 @@ int cop_restore_objects(struct cop_restore *r, struct cop_error *err)
         for (uint32_t i = 0; ret == 0 && i < r->image->count[IMG_FILES]; i++)
                 if (RESTORE_FILE(r, i)->kind == IMG_FILE_INOTIFY)
                         ret = cop_restore_inotify(r, i, err);
+        return ret;
+}
+
+int cop_restore_objects(struct cop_restore *r, struct cop_error *err)
+{
+        cop_restore_open_beside(r);
+        bool beside = r->beside;
+        int ret = make_objects(r, err);
+
+        cop_restore_beside_done(r);
+        for (uint32_t i = 0; beside && ret == 0 && i < r->image->count[IMG_FILES]; i++) {
+                const struct img_file *f = RESTORE_FILE(r, i);
+                if (r->objects[i] < 0 && f->kind == IMG_FILE_REGULAR)
+                        ret = restore_one(r, i, err);
+        }
         return ret;
 }
 

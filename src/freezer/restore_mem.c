@@ -401,15 +401,13 @@ static void add_copies(struct cop_restore *r, struct cop_region *g, struct cop_t
 static uint64_t halfway(const struct cop_restore *r, const struct pieces *a, const struct pieces *b)
 {
         uint64_t total = 0, sum = 0, at = 0;
-        cpu_set_t cpus;
 
         for (size_t i = 0; i < a->count; i++)
                 total += a->list[i].pages;
         for (size_t i = 0; i < b->count; i++)
                 total += b->list[i].pages;
         /* It is gone before there are threads: so where there will be some, no limit on tasks is in its way. */
-        if (total < SHARED_COPIES || RESTORE_PROC(r, r->self)->threads < 2 ||
-            sched_getaffinity(0, sizeof(cpus), &cpus) < 0 || CPU_COUNT(&cpus) < 2)
+        if (total < SHARED_COPIES || RESTORE_PROC(r, r->self)->threads < 2)
                 return 0;
         for (size_t i = 0, k = 0; sum < total / 2;) {
                 bool first = k == b->count || (i < a->count && a->list[i].address < b->list[k].address);
@@ -425,8 +423,9 @@ static uint64_t halfway(const struct cop_restore *r, const struct pieces *a, con
 static void share_copies(struct cop_restore *r, struct cop_region *g, const struct pieces *extents,
                          const struct pieces *patches)
 {
-        uint64_t border = halfway(r, extents, patches);
-        pid_t pid = border ? cop_restore_spare_pid(r) : -1;
+        cpu_set_t cpus;
+        uint64_t border = cop_restore_other_cpus(&cpus) ? halfway(r, extents, patches) : 0;
+        pid_t pid = border ? cop_restore_spare_pid(r, r->self) : -1;
         struct clone_args args = {.flags = CLONE_VM | CLONE_FS | CLONE_FILES,
                                   .set_tid = PTR(cop_region_put(g, &pid, sizeof(pid))),
                                   .set_tid_size = 1};
@@ -437,6 +436,8 @@ static void share_copies(struct cop_restore *r, struct cop_region *g, const stru
                                       PTR(cop_region_put(g, &args, sizeof(args))), sizeof(args), 0, 0, 0, 0);
                 op->expect = pid;
                 op->child = PTR(g->helper.ops);
+                cop_table_add(g, &g->main, 0, SYS_sched_setaffinity, (uint64_t)pid, sizeof(cpus),
+                              PTR(cop_region_put(g, &cpus, sizeof(cpus))), 0, 0, 0);
                 add_copies(r, g, &g->helper, extents, border, UINT64_MAX);
                 add_copies(r, g, &g->helper, patches, border, UINT64_MAX);
                 cop_table_add(g, &g->helper, 0, SYS_exit, 0, 0, 0, 0, 0, 0);

@@ -87,7 +87,7 @@ static int compare_pid(const void *a, const void *b)
         return (x > y) - (x < y);
 }
 
-pid_t cop_restore_spare_pid(const struct cop_restore *r)
+pid_t cop_restore_spare_pid(const struct cop_restore *r, uint32_t number)
 {
         size_t n = 0, max = 3UL * r->image->count[IMG_PROCS] + r->image->count[IMG_THREADS];
         _cleanup_free_ pid_t *used = malloc(max * sizeof(*used));
@@ -104,7 +104,7 @@ pid_t cop_restore_spare_pid(const struct cop_restore *r)
         for (uint32_t i = 0; i < r->image->count[IMG_THREADS]; i++)
                 used[n++] = RESTORE_THREAD(r, i)->tid;
         qsort(used, n, sizeof(*used), compare_pid);
-        for (size_t i = 0, left = r->self;; pid++) {
+        for (size_t i = 0, left = number;; pid++) {
                 while (i < n && used[i] < pid)
                         i++;
                 if ((i == n || used[i] != pid) && left-- == 0)
@@ -114,7 +114,7 @@ pid_t cop_restore_spare_pid(const struct cop_restore *r)
 
 pid_t cop_restore_fork_helper(const struct cop_restore *r)
 {
-        pid_t pid = cop_restore_spare_pid(r);
+        pid_t pid = cop_restore_spare_pid(r, r->self);
 
         if (pid > 0)
                 return clone_pid(pid, 0, 0, -1);
@@ -466,6 +466,12 @@ static void start_names(struct cop_restore *r)
         }
 }
 
+static void tell_bound(struct cop_restore *r)
+{
+        __atomic_store_n(&r->shared->bound, 1, __ATOMIC_SEQ_CST);
+        syscall(SYS_futex, &r->shared->control.parked, FUTEX_WAKE, INT32_MAX, NULL); /* the engine waits for that */
+}
+
 __attribute__((noreturn)) static void first_process(struct cop_restore *r)
 {
         struct cop_error err = COP_ERROR_NULL;
@@ -484,6 +490,7 @@ __attribute__((noreturn)) static void first_process(struct cop_restore *r)
         if (ret < 0)
                 report_and_exit(r, &err);
         cop_restore_mark(r, COP_MARK_OBJECTS);
+        tell_bound(r);
         become(r, 0);
 }
 

@@ -184,6 +184,14 @@ static void make_room(struct thaw *t)
         syscall(SYS_futex, &s->room.asked, FUTEX_WAKE, INT32_MAX, NULL);
 }
 
+static void pass_on_bound(struct thaw *t)
+{
+        if (!__atomic_exchange_n(&t->restore.shared->bound, 0, __ATOMIC_SEQ_CST))
+                return;
+        if (t->restore.request->bound)
+                t->restore.request->bound(t->restore.request->userdata);
+}
+
 static int wait_parked(struct thaw *t, usec_t timeout, struct cop_error *err)
 {
         uint32_t *word = &t->restore.shared->control.parked;
@@ -196,6 +204,7 @@ static int wait_parked(struct thaw *t, usec_t timeout, struct cop_error *err)
                 siginfo_t info = {0};
                 syscall(SYS_futex, word, FUTEX_WAIT, now, &ts, NULL, 0);
                 make_room(t);
+                pass_on_bound(t);
                 int r = check_failed(t, err);
                 if (r < 0)
                         return r;

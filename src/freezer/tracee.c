@@ -2,6 +2,7 @@
 
 #include <elf.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,7 @@
 #endif
 
 #define SYSCALL_BYTES 0x050f /* of the instruction */
+#define WAIT_TURNS 100       /* before sleeping: what is waited for mostly takes less than waking up does */
 #define STOP_TIMEOUT (10 * USEC_PER_SEC)
 #define LET_GO_TRIES 10000 /* a second: a killed thread has ended before */
 #define TASKS_MAX 32768
@@ -64,12 +66,14 @@ int cop_mem_write(const struct cop_proc *p, uint64_t address, const void *buf, s
 
 int cop_wait_task(pid_t tid, int *ret_status)
 {
-        for (;;) {
-                pid_t r = waitpid(tid, ret_status, __WALL);
+        for (unsigned turn = 0;; turn++) {
+                pid_t r = waitpid(tid, ret_status, __WALL | (turn < WAIT_TURNS ? WNOHANG : 0));
                 if (r == tid)
                         return 0;
                 if (r < 0 && errno != EINTR)
                         return -errno;
+                if (turn < WAIT_TURNS)
+                        sched_yield();
         }
 }
 
