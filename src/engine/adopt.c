@@ -179,6 +179,7 @@ static void on_list(struct cop_msg *reply, const struct cop_error *err, void *us
                 cop_store_sandbox_set_node(sb->engine->store, sb->row, NULL);
         }
         take_over(sb, reply, &known);
+        cop_contexts_meet_done(sb);
         free(known.keys);
         cop_log_info("sandbox %s goes on", sb->id);
         if (sb->replay_due)

@@ -105,10 +105,13 @@ struct cop_cell {
 
 /* -- kernel.c ------------------------------------------------------------------------------------------------------------ */
 
+int cop_engine_jupyter(struct cop_engine *e, struct cop_error *err); /* makes e->jupyter */
 /* Starts a kernel of a new generation; state becomes starting or restarting. */
 void cop_context_start_kernel(struct cop_context *c);
 /* Connects to the kernel that the store says is running (daemon restart). */
 void cop_context_adopt_kernel(struct cop_context *c);
+/* The connections that meet.c made to its kernel, NULL: there are none.  The caller's. */
+struct cop_meeting *cop_context_met(struct cop_context *c);
 /* SIGKILL for the whole process group; reason as in cop_kernel_end. */
 void cop_context_kill_kernel(struct cop_context *c, const char *reason);
 /* SIGINT to the group, or the message that the kernelspec asks for. */

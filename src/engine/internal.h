@@ -90,6 +90,7 @@ struct cop_sandbox {
         struct cop_sandbox_row *row;  /* owned: what the store holds, kept in step */
         struct cop_keeper *keeper;    /* owned, NULL unless starting … ending */
         struct cop_context *contexts; /* owned list (context.c) */
+        struct cop_met *met;          /* owned list (meet.c): kernels that were connected to before they ran */
         struct cop_command *commands; /* owned list (command.c): live ones and those not yet written to the store */
         struct cop_sandbox_waiter *waiters;
         char dir[4096];     /* $COPPICE_HOME/sandboxes/<id> */
@@ -104,6 +105,7 @@ struct cop_sandbox {
         unsigned replay_asked;     /* by the next resume: enum cop_replay_mode + 1; 0 = as the policy says */
         bool replay_due;           /* memory was lost: as soon as contexts and commands are there */
         bool new_limits;           /* changed while it slept */
+        bool generation_told;      /* by its file, since the last start */
         struct cop_replay *replay; /* owned: under way (replay.c) */
         json_t *replay_report;     /* owned: of the last resume, NULL = nothing was replayed */
         json_t *kernelspecs;       /* owned: of the image */
@@ -211,6 +213,8 @@ void cop_engine_event(struct cop_engine *e, const char *type, const char *sandbo
 /* context.c: a sandbox has just started (start_kernel) or was adopted after a daemon restart (rows are in the store). */
 void cop_contexts_start(struct cop_sandbox *sb, bool start_kernel);
 void cop_contexts_adopt(struct cop_sandbox *sb);
+void cop_contexts_meet(struct cop_sandbox *sb); /* the sockets of its tree are there (meet.c) */
+void cop_contexts_meet_done(struct cop_sandbox *sb);
 void cop_contexts_end(struct cop_sandbox *sb, const char *reason); /* sandbox is ending: finish cells, free contexts */
 json_t *cop_contexts_view(struct cop_sandbox *sb);
 /* Each returns true when the key of the event belongs to it. */

@@ -111,15 +111,18 @@ static void start_failed(struct cop_context *c, const struct cop_error *why)
         cop_cells_abort(c, "died", &err);
 }
 
+int cop_engine_jupyter(struct cop_engine *e, struct cop_error *err)
+{
+        return e->jupyter ? 0 : cop_jupyter_new(e->loop, 0, &e->jupyter, err);
+}
+
 static int open_client(struct cop_context *c, bool adopt, struct cop_error *err)
 {
         struct cop_engine *e = c->sandbox->engine;
+        int r = cop_engine_jupyter(e, err);
 
-        if (!e->jupyter) {
-                int r = cop_jupyter_new(e->loop, 0, &e->jupyter, err);
-                if (r < 0)
-                        return r;
-        }
+        if (r < 0)
+                return r;
         c->dir_fd = cop_open_beneath(c->sandbox->ipc_fd, c->row->kernel_dir, O_PATH | O_DIRECTORY, 0, true, err);
         if (c->dir_fd < 0)
                 return c->dir_fd;
@@ -132,6 +135,7 @@ static int open_client(struct cop_context *c, bool adopt, struct cop_error *err)
                 .idle = !c->running && strcmp(c->row->state, "idle") == 0,
                 .holds_back = json_is_true(json_object_get(c->sandbox->defaults, "coppice_kernel")) && c->spec &&
                               cop_kernelspec_is_ipykernel(c->spec),
+                .met = adopt ? cop_context_met(c) : NULL,
         };
         return cop_kernel_open(e->jupyter, &options, &kernel_events, c, &c->kernel, err);
 }

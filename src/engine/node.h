@@ -146,7 +146,7 @@ void cop_sandbox_wake(struct cop_sandbox *sb);
 int cop_sandbox_sleep_new(struct cop_sandbox *sb, struct cop_error *err);
 void cop_sandbox_resume_head(struct cop_sandbox *sb);
 /* /run/coppice/generation inside: programs can watch it to learn that they were thawed. */
-void cop_sandbox_write_generation(struct cop_sandbox *sb);
+void cop_sandbox_write_generation(struct cop_sandbox *sb); /* once per start */
 /* After a daemon's restart: a row that is suspended, or was in the middle of a transition. */
 void cop_sandbox_adopt_sleeping(struct cop_sandbox *sb, const char *state);
 

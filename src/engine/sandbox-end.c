@@ -150,7 +150,7 @@ static void on_stopped(struct cop_msg *reply, const struct cop_error *err, void 
         sb->end->stopped = reply != NULL;
         if (err)
                 cop_keeper_kill(sb->keeper);
-        sb->keeper = cop_keeper_free(sb->keeper);
+        cop_sandbox_drop_keeper(sb);
         finish_later(sb);
 }
 

@@ -227,6 +227,9 @@ void cop_sandbox_write_generation(struct cop_sandbox *sb)
 {
         char text[160];
 
+        if (sb->generation_told)
+                return;
+        sb->generation_told = true;
         int n = snprintf(text, sizeof(text), "{\"sandbox_id\": \"%s\", \"node_id\": \"%s\", \"at\": %llu}\n", sb->id,
                          sb->row->node_id, (unsigned long long)cop_now(CLOCK_REALTIME));
         if (sb->ipc_fd >= 0)
@@ -323,7 +326,7 @@ static int boot_instead(struct cop_sandbox *sb, const struct cop_error *why, str
         cop_log_warning("golden state of image %s: %s", row->image_id, why->message);
         cop_engine_event(sb->engine, "golden.failed", sb->id, detail);
         cop_keeper_kill(sb->keeper);
-        sb->keeper = cop_keeper_free(sb->keeper);
+        cop_sandbox_drop_keeper(sb);
         cop_sandbox_discard_folders(sb);
         sb->start->thaw_node = (free(sb->start->thaw_node), NULL);
         sb->start->golden = false;
@@ -363,6 +366,8 @@ static void on_started(struct cop_msg *reply, const struct cop_error *err, void 
                 fail(sb, err);
                 return;
         }
+        if (sb->start->thaw_node) /* its kernels run already: they are connected as after a daemon's restart */
+                cop_sandbox_take_over(sb);
         sb->row->started_at = cop_now(CLOCK_REALTIME);
         sb->row->start_time = cop_now(CLOCK_MONOTONIC) - sb->start->begun;
         sb->row->expires_at = sb->row->ttl ? cop_usec_add(sb->row->started_at, sb->row->ttl) : 0;
@@ -374,12 +379,11 @@ static void on_started(struct cop_msg *reply, const struct cop_error *err, void 
         cop_sandbox_write_generation(sb);
         tell_started(sb);
         struct cop_sandbox_start *start = TAKE_PTR(sb->start);
-        if (start->thaw_node) { /* its kernels run already: they are connected as after a daemon's restart */
+        if (start->thaw_node) {
                 if (!sb->policy.copy)
                         cop_spare_make_like(sb->engine, sb->row);
                 cop_sandbox_when_running(sb->engine, sb->id, answer_created, start->op);
                 start_free(start);
-                cop_sandbox_take_over(sb);
                 return;
         }
         sb->state = COP_SANDBOX_RUNNING;
@@ -473,6 +477,7 @@ int cop_sandbox_send_start(struct cop_sandbox *sb, const char *thaw_node, unsign
 {
         _cleanup_msg_ struct cop_msg m = COP_MSG_NULL;
 
+        sb->generation_told = false;
         cop_msg_init(&m, COP_WIRE_START, 0);
         if (flags)
                 cop_msg_add_u64(&m, COP_TAG_FLAGS, flags);

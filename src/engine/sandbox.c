@@ -46,6 +46,12 @@ int cop_sandbox_new(struct cop_engine *e, struct cop_sandbox_row *row, struct co
         return 0;
 }
 
+void cop_sandbox_drop_keeper(struct cop_sandbox *sb)
+{
+        sb->keeper = cop_keeper_free(sb->keeper);
+        cop_contexts_meet_done(sb);
+}
+
 void cop_sandbox_drop(struct cop_sandbox *sb)
 {
         for (struct cop_sandbox **at = &sb->engine->sandboxes; *at; at = &(*at)->next)
@@ -53,7 +59,7 @@ void cop_sandbox_drop(struct cop_sandbox *sb)
                         *at = sb->next;
                         break;
                 }
-        cop_keeper_free(sb->keeper);
+        cop_sandbox_drop_keeper(sb);
         cop_sandbox_end_drop(sb);
         cop_sandbox_start_drop(sb);
         cop_sandbox_sleep_drop(sb);
@@ -112,6 +118,13 @@ void cop_sandbox_on_event(struct cop_msg *event, void *userdata)
 
         if (event->type == COP_WIRE_EVENT_TAKEN) {
                 cop_node_taken(sb);
+                return;
+        }
+        if (event->type == COP_WIRE_EVENT_BOUND) {
+                if (sb->state == COP_SANDBOX_STARTING || sb->state == COP_SANDBOX_RESUMING) {
+                        cop_sandbox_write_generation(sb);
+                        cop_contexts_meet(sb);
+                }
                 return;
         }
         /* A tree that is frozen for a suspend ends with it: its processes are not over.  What ended of itself until then is in the

@@ -27,6 +27,7 @@ struct cop_sandbox_limits {
 int cop_sandbox_new(struct cop_engine *e, struct cop_sandbox_row *row, struct cop_sandbox **ret, struct cop_error *err);
 /* Frees what is in memory; the keeper lives on. */
 void cop_sandbox_drop(struct cop_sandbox *sb);
+void cop_sandbox_drop_keeper(struct cop_sandbox *sb); /* and what was connected through it; it lives on */
 /* kernelspecs and defaults of its image. */
 int cop_sandbox_read_image(struct cop_sandbox *sb, struct cop_error *err);
 /* Opens run/ipc and logs. */

@@ -158,7 +158,7 @@ static void asleep_again(struct cop_sandbox *sb, const struct cop_error *err)
         struct cop_error error = *err;
 
         cop_keeper_kill(sb->keeper);
-        sb->keeper = cop_keeper_free(sb->keeper);
+        cop_sandbox_drop_keeper(sb);
         sb->row->pending_node[0] = '\0';
         cop_sandbox_sleep_drop(sb);
         sb->thawing = sb->require_memory = sb->replay_due = false;
@@ -218,7 +218,7 @@ static void boot_failed(struct cop_sandbox *sb, const struct cop_error *err)
                 sb->sleep->cold = true;
         }
         cop_keeper_kill(sb->keeper);
-        sb->keeper = cop_keeper_free(sb->keeper);
+        cop_sandbox_drop_keeper(sb);
         boot(sb);
 }
 
@@ -232,6 +232,7 @@ static void on_booted(struct cop_msg *reply, const struct cop_error *err, void *
                 boot_failed(sb, err);
                 return;
         }
+        cop_sandbox_take_over(sb);
         if (!sb->sleep->cold)
                 sb->resume_reason[0] = sb->resume_message[0] = '\0'; /* an earlier try's */
         cop_sandbox_write_generation(sb);
@@ -251,7 +252,6 @@ static void on_booted(struct cop_msg *reply, const struct cop_error *err, void *
         _cleanup_json_ json_t *detail =
                 json_pack("{s:b, s:s}", "memoryRestored", sb->memory_restored, "resumeReason", sb->resume_reason);
         cop_engine_event(sb->engine, "sandbox.resumed", sb->id, detail);
-        cop_sandbox_take_over(sb);
 }
 
 static void cut_layers(struct cop_sandbox *sb)
@@ -419,7 +419,7 @@ static void on_frozen(struct cop_node_row *row, const struct cop_error *err, voi
                 awake_again(sb, err);
                 return;
         }
-        sb->keeper = cop_keeper_free(sb->keeper);
+        cop_sandbox_drop_keeper(sb);
         sb->state = COP_SANDBOX_SUSPENDED;
         sb->held = false;
         cop_sandbox_discard_folders(sb);
@@ -531,7 +531,7 @@ void cop_sandbox_suspend(struct cop_engine *e, const char *ref, struct cop_op_to
 
 static void adopted_asleep(struct cop_sandbox *sb)
 {
-        sb->keeper = cop_keeper_free(sb->keeper);
+        cop_sandbox_drop_keeper(sb);
         sb->row->pending_node[0] = '\0';
         if (cop_cgroup_cleanup(sb->id, 200, NULL) < 0)
                 cop_log_warning("processes of sandbox %s are left over from a daemon that died", sb->id);

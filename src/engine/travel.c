@@ -143,7 +143,7 @@ static void on_stopped(struct cop_msg *reply, const struct cop_error *stop_error
         }
         if (stop_error)
                 cop_keeper_kill(sb->keeper);
-        sb->keeper = cop_keeper_free(sb->keeper);
+        cop_sandbox_drop_keeper(sb);
         char *layers = strdup(t->target->layers);
         if (layers) {
                 free(sb->row->layers);

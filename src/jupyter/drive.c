@@ -10,7 +10,8 @@
  * In:  {"op": "execute", "code", "silent", "no_history", "allow_stdin", "stop_on_error", "user_expressions", "settle_ms"}
  *      {"op": "input", "value"}, {"op": "signal", "number", "group"}, {"op": "poke" | "interrupt" | "abandon" | "stats" |
  *      "quit"}, {"op": "shutdown", "restart"}, {"op": "stall", "ms"}: sleeps without reading,
- *      {"op": "reopen", "greeting", "idle"}: another client; with code of a greeting it asks for nothing else
+ *      {"op": "reopen", "greeting", "idle", "met"}: another client; with code of a greeting it asks for nothing else; met: which was
+ *      connected some time before it is opened
  * Out: one object a line, "event": ready, failed, output, input_request, done, exit, status, stats, error.
  */
 #include <errno.h>
@@ -34,6 +35,7 @@
 #include "jupyter/connection.h"
 #include "jupyter/kernel.h"
 
+#define MET_USEC 50000
 #define LINE_MAX_BYTES (512 * 1024 * 1024)
 
 struct drive {
@@ -184,7 +186,7 @@ static const struct cop_kernel_events kernel_events = {
         .late_output = on_late,
 };
 
-static int open_kernel(struct drive *d, bool adopt, bool idle, struct cop_error *err)
+static int open_kernel(struct drive *d, bool adopt, bool idle, bool met, struct cop_error *err)
 {
         struct cop_kernel_options options = {
                 .dir_fd = d->dir_fd,
@@ -195,6 +197,12 @@ static int open_kernel(struct drive *d, bool adopt, bool idle, struct cop_error 
                 .holds_back = !d->stock,
         };
 
+        if (met) {
+                int r = cop_kernel_meet(d->jupyter, &options, &options.met, err);
+                if (r < 0)
+                        return r;
+                usleep(MET_USEC);
+        }
         d->started = adopt ? cop_now(CLOCK_MONOTONIC) : d->started;
         return cop_kernel_open(d->jupyter, &options, &kernel_events, d, &d->kernel, err);
 }
@@ -279,7 +287,7 @@ static int start(struct drive *d, struct cop_error *err)
                 r = cop_launch_kernelspec(&spec, &options, &launch, err);
         if (r >= 0)
                 r = spawn(d, &launch, err);
-        return r < 0 ? r : open_kernel(d, false, false, err);
+        return r < 0 ? r : open_kernel(d, false, false, false, err);
 }
 
 /* -- commands ---------------------------------------------------------------------------------------------------------- */
@@ -316,7 +324,8 @@ static int op_reopen(struct drive *d, json_t *j, struct cop_error *err)
 
         snprintf(d->running_id, sizeof(d->running_id), "%s", x ? cop_execution_id(x) : "");
         d->kernel = cop_kernel_free(d->kernel);
-        int r = open_kernel(d, true, json_is_true(json_object_get(j, "idle")), err);
+        int r = open_kernel(d, true, json_is_true(json_object_get(j, "idle")), json_is_true(json_object_get(j, "met")),
+                            err);
         if (r < 0 || !greeting)
                 return r;
         return cop_kernel_execute(d->kernel, json_string_value(greeting), json_string_length(greeting), &options,

@@ -19,6 +19,9 @@
  * client is gone.  coppice_kernel has its sockets hand over; with others, the newcomer may be deaf on shell for good.  That
  * shows when an adopted cell becomes idle without a reply: shell and stdin are then opened anew under another id.
  *
+ * Meeting: a kernel that is being thawed has its sockets before any of its threads runs.  Whoever connects then has its greetings under
+ * way when the kernel wakes, and the kernel's answer before the daemon hears that the thaw is done.
+ *
  * A frame over COP_CHANNEL_FRAME_MAX ends iopub's connection for good.  It is opened anew after 50 ms; the cell that runs is
  * marked output_incomplete, and since its idle may have been lost too, it ends by its reply and idle_timeout.
  *
@@ -131,12 +134,67 @@ struct cop_kernel *cop_kernel_free(struct cop_kernel *k)
         return NULL;
 }
 
-static bool session_valid(const char *s)
+static int check_options(const struct cop_kernel_options *o, struct cop_error *err)
 {
+        const char *base = o->base ? o->base : "k", *s = o->session;
         size_t n = strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-");
 
-        return n > 0 && n <= 64 && s[n] == '\0';
+        if (n == 0 || n > 64 || s[n] != '\0')
+                return cop_error_set(err, EINVAL, COP_ERR_bad_request, "kernel session must be 1-64 of [A-Za-z0-9_-]");
+        if (!*base || strlen(base) > BASE_MAX || strchr(base, '/'))
+                return cop_error_set(err, EINVAL, COP_ERR_bad_request, "bad base name of the kernel's sockets");
+        return 0;
 }
+
+/* -- meeting ---------------------------------------------------------------------------------------------------------- */
+
+struct cop_meeting {
+        struct cop_channel channels[COP_CHANNEL__MAX]; /* owned */
+};
+
+struct cop_meeting *cop_meeting_free(struct cop_meeting *m)
+{
+        for (int i = 0; m && i < COP_CHANNEL__MAX; i++)
+                cop_channel_close(&m->channels[i]);
+        free(m);
+        return NULL;
+}
+
+int cop_kernel_meet(struct cop_jupyter *j, const struct cop_kernel_options *options, struct cop_meeting **ret,
+                    struct cop_error *err)
+{
+        const struct cop_channel_options channel = {options->dir_fd, options->base ? options->base : "k",
+                                                    options->session, options->holds_back};
+        int r = check_options(options, err);
+
+        if (r < 0)
+                return r;
+        struct cop_meeting *m = calloc(1, sizeof(*m));
+        if (!m)
+                return cop_error_errno(err, ENOMEM, "kernel client");
+        for (int i = 0; i < COP_CHANNEL__MAX; i++)
+                m->channels[i] = COP_CHANNEL_NULL;
+        for (int i = 0; i < COP_CHANNEL__MAX && r >= 0; i++)
+                r = cop_channel_open(j->zmq, i, &channel, &m->channels[i], err);
+        if (r < 0 && r != -ENOENT) {
+                cop_meeting_free(m);
+                return r;
+        }
+        *ret = m;
+        return 0;
+}
+
+static void take_met(struct cop_kernel *k, struct cop_meeting *m)
+{
+        for (int i = 0; i < COP_CHANNEL__MAX; i++) {
+                k->channels[i] = m ? m->channels[i] : COP_CHANNEL_NULL;
+                if (m)
+                        m->channels[i] = COP_CHANNEL_NULL;
+        }
+        cop_meeting_free(m);
+}
+
+/* -- opening ---------------------------------------------------------------------------------------------------------- */
 
 static void on_timer(struct cop_source *s, usec_t now, void *userdata);
 static void on_pump(struct cop_source *s, void *userdata);
@@ -145,16 +203,14 @@ int cop_kernel_open(struct cop_jupyter *j, const struct cop_kernel_options *opti
                     const struct cop_kernel_events *events, void *userdata, struct cop_kernel **ret_kernel,
                     struct cop_error *err)
 {
-        const char *base = options->base ? options->base : "k";
         char random[17];
+        int r = check_options(options, err);
+        struct cop_kernel *k = r < 0 ? NULL : calloc(1, sizeof(*k));
 
-        if (!session_valid(options->session))
-                return cop_error_set(err, EINVAL, COP_ERR_bad_request, "kernel session must be 1-64 of [A-Za-z0-9_-]");
-        if (!*base || strlen(base) > BASE_MAX || strchr(base, '/'))
-                return cop_error_set(err, EINVAL, COP_ERR_bad_request, "bad base name of the kernel's sockets");
-        struct cop_kernel *k = calloc(1, sizeof(*k));
-        if (!k)
-                return cop_error_errno(err, ENOMEM, "kernel client");
+        if (!k) {
+                cop_meeting_free(options->met);
+                return r < 0 ? r : cop_error_errno(err, ENOMEM, "kernel client");
+        }
         k->jupyter = j;
         k->loop = j->loop;
         k->events = *events;
@@ -163,16 +219,15 @@ int cop_kernel_open(struct cop_jupyter *j, const struct cop_kernel_options *opti
         k->adopt = options->adopt;
         k->idle = options->idle;
         k->holds_back = options->holds_back;
-        k->base = strdup(base);
+        k->base = strdup(options->base ? options->base : "k");
         k->session = strdup(options->session);
         snprintf(k->routing_id, sizeof(k->routing_id), "%s", options->session);
         snprintf(k->id_prefix, sizeof(k->id_prefix), "cop-%s", cop_id_hex(random, 8));
-        for (int i = 0; i < COP_CHANNEL__MAX; i++)
-                k->channels[i] = COP_CHANNEL_NULL;
+        take_met(k, options->met);
 
         usec_t now = cop_now(CLOCK_MONOTONIC);
         k->deadline = cop_usec_add(now, options->timeout ? options->timeout : DEFAULT_TIMEOUT);
-        int r = k->base && k->session ? 0 : cop_error_errno(err, ENOMEM, "kernel client");
+        r = k->base && k->session ? 0 : cop_error_errno(err, ENOMEM, "kernel client");
         if (r >= 0)
                 r = cop_signer_new(options->key, &k->signer, err);
         if (r >= 0)
@@ -289,12 +344,11 @@ static int connect_channels(struct cop_kernel *k, struct cop_error *err)
         struct cop_channel_options options = channel_options(k);
 
         for (int i = 0; i < COP_CHANNEL__MAX; i++) {
-                if (k->channels[i].socket)
-                        continue;
-                int r = cop_channel_open(k->jupyter->zmq, i, &options, &k->channels[i], err);
+                int r = k->channels[i].socket ? 0
+                                              : cop_channel_open(k->jupyter->zmq, i, &options, &k->channels[i], err);
                 if (r == -ENOENT)
                         return 0;
-                if (r >= 0)
+                if (r >= 0 && !k->channels[i].source)
                         r = watch(k, i, err);
                 if (r < 0)
                         return r;

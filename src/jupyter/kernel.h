@@ -100,6 +100,8 @@ struct cop_kernel_events {
         void (*status)(struct cop_kernel *k, const char *execution_state, void *userdata);
 };
 
+struct cop_meeting;
+
 struct cop_kernel_options {
         int dir_fd;          /* borrowed until ready or failed; the host side of the socket directory */
         const char *base;    /* socket names are base-1 … base-5; NULL = "k" */
@@ -114,7 +116,15 @@ struct cop_kernel_options {
         /* The kernel waits instead of dropping output that nobody has taken (coppice_kernel does, stock kernels do not): the
          * receive buffer is then limited, so that a kernel faster than the daemon is slowed down and memory stays flat. */
         bool holds_back;
+        /* Of cop_kernel_meet with the same session, base and holds_back, or NULL; taken over, also on failure. */
+        struct cop_meeting *met;
 };
+
+/* Connects to the sockets of a kernel that does not run yet and whose sockets are there already (it is being thawed), so that it finds
+ * the connections when it wakes.  Of options: dir_fd, base, session, holds_back.  What is not there is left to cop_kernel_open. */
+int cop_kernel_meet(struct cop_jupyter *j, const struct cop_kernel_options *options, struct cop_meeting **ret,
+                    struct cop_error *err);
+struct cop_meeting *cop_meeting_free(struct cop_meeting *m); /* takes NULL; returns NULL */
 
 /* Starts connecting.  The sockets may not exist yet: the directory is looked at every 5 ms until they do.  Each socket is
  * opened with O_PATH beneath dir_fd without following links, must be a socket, and is reached through /proc/self/fd. */

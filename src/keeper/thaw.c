@@ -127,6 +127,17 @@ static void on_watch(struct cop_source *s, int fd, uint32_t revents, void *userd
         }
 }
 
+static void tell_bound(void *userdata)
+{
+        struct cop_keep *k = userdata;
+        struct cop_msg m;
+
+        if (!cop_keep_client_ready(k))
+                return;
+        cop_msg_init(&m, COP_WIRE_EVENT_BOUND, 0);
+        cop_link_send(k->client, &m);
+}
+
 static int setup_inside(void *userdata, struct cop_error *err)
 {
         return cop_sandbox_renew_proc(err);
@@ -156,6 +167,8 @@ static int thaw_tree(struct cop_keep *k, int mem_fd, struct cop_externals *x, in
                         .externals = x->list,
                         .external_count = x->count,
                         .setup = setup_inside,
+                        .bound = tell_bound,
+                        .userdata = k,
                         .waits = cop_keep_waits(k),
                 };
                 r = cop_thaw(&request, &result, err);

@@ -64,6 +64,8 @@ enum cop_wire_type {
                              counts as said here.  STOP, an end of this keeper, or a START that fails takes it away.  reply: DURATION (µs) */
         COP_WIRE_STILL, /* PARENT: has nothing happened inside since that node was made of it?  reply: FLAGS, 1 = so it is proven, and a
                              FREEZE would give the same but for the time; 0 = it has, or there is no proof */
+        COP_WIRE_EVENT_BOUND, /* before the reply to a START with THAW: the tree's sockets are there and take connections, which nobody inside
+                             answers before that reply */
 };
 
 /* STATUS: (exit code << 8) for a normal end, signal number for a death by signal; as wait(2) without the core bit. */

@@ -195,10 +195,10 @@ class Kernel:
         self.send(op="execute", code=code, **options)
         return self._current
 
-    def reopen(self, greeting=None, idle=False) -> Cell:
+    def reopen(self, greeting=None, idle=False, met=False) -> Cell:
         """Another client takes the kernel over; the cell is what came of the greeting."""
         self._current, self.ready = Cell(), None
-        self.send(op="reopen", idle=idle, **({"greeting": greeting} if greeting else {}))
+        self.send(op="reopen", idle=idle, met=met, **({"greeting": greeting} if greeting else {}))
         return self._current
 
     def finish(self, cell, timeout=30) -> Cell:

@@ -63,6 +63,17 @@ def test_a_greeting_is_the_first_request_and_the_only_question(kernel):
     assert cell.result["text/plain"] == "42" and cell.done["execution_count"] == count + 1
 
 
+def test_a_client_that_met_the_kernel_before_it_is_opened(kernel):
+    kernel.run("x = 41")
+    greeting = kernel.finish(kernel.reopen("x += 1", idle=True, met=True))
+    kernel.until(lambda: kernel.ready, 10)
+    cell = kernel.run("print('out'); x")
+    assert greeting.status == "ok" and cell.text() == "out\n" and cell.result["text/plain"] == "42"
+    kernel.reopen(met=True)
+    kernel.until(lambda: kernel.ready, 10)
+    assert kernel.ready["language"] == "python" and kernel.run("x").result["text/plain"] == "42"
+
+
 def test_a_greeting_that_fails_says_so(kernel):
     kernel.run("x = 41")
     greeting = kernel.finish(kernel.reopen("1 / 0", idle=True))
