@@ -119,12 +119,12 @@ class Tree:
         child = self.spawn("run", "--dir", self.dir, "--output", self.path("out"), "--", *command)
         return child
 
-    def await_text(self, what, child, name="out", seconds=120):
+    def await_text(self, what, child, name="out", seconds=120, step=0.002):
         end = time.monotonic() + seconds
         while what not in self.text(name):
             if child.poll() is not None or time.monotonic() > end:
                 raise RuntimeError(f"{what} did not come: {self.text(name)[-500:]} {self.text(child.log)[-300:]}")
-            time.sleep(0.002)
+            time.sleep(step)
 
     def root(self, child):
         end = time.monotonic() + 60
@@ -142,17 +142,15 @@ class Tree:
 
     def thaw(self, image):
         child = self.spawn("thaw", "--image", image)
-        self.root(child)
-        line = self.text(child.log)
-        return child, {k: int(v) for k, v in re.findall(r"(\w+)=(\d+)", line)}
+        self.await_text("\n", child, child.log, step=0.0001)
+        return child, {k: int(v) for k, v in re.findall(r"(\w+)=(\d+)", self.text(child.log))}
 
     def kill(self, child):
         if child.poll() is None:
-            if child.pidfile.exists():
-                try:
-                    os.kill(int(child.pidfile.read_text()), signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
+            try:
+                os.kill(int(self.root(child)), signal.SIGKILL)
+            except (ProcessLookupError, RuntimeError):
+                pass
             child.wait()
 
     def done(self):
@@ -302,9 +300,8 @@ def bench_kernel(results, tool, n, megabytes):
     child.wait()
     firsts, thaws = [], []
     for _ in range(n):
-        begin = time.perf_counter()
         copy, stats = tree.thaw(tree.path("image"))
-        firsts.append(fresh_cell(tree, begin)[0])
+        firsts.append(fresh_cell(tree, stats["began_us"] / 1e6)[0])  # both are CLOCK_MONOTONIC
         thaws.append(stats["total_us"] / 1e3)
         tree.kill(copy)
     name = f"{megabytes}mb" if megabytes else "small"

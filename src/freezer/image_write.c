@@ -178,7 +178,7 @@ int cop_image_write_pages(struct cop_image_writer *w, const void *data, size_t n
                           struct cop_error *err)
 {
         const char *p = data;
-        uint64_t at = w->pages_size;
+        uint64_t at = __atomic_fetch_add(&w->pages_size, n, __ATOMIC_SEQ_CST); /* by two threads at once */
 
         *ret_offset = at;
         while (n > 0) {
@@ -191,7 +191,6 @@ int cop_image_write_pages(struct cop_image_writer *w, const void *data, size_t n
                 at += (uint64_t)done;
                 n -= (size_t)done;
         }
-        w->pages_size = at;
         if (w->early && at - w->flushed >= EARLY_BYTES) {
                 (void)sync_file_range(w->pages_fd, (off_t)w->flushed, (off_t)(at - w->flushed), SYNC_FILE_RANGE_WRITE);
                 w->flushed = at;

@@ -409,13 +409,15 @@ static int command_thaw(const struct options *o)
         if (!user_namespace(o, &user_fd))
                 return 1;
         req.namespaces.user_fd = user_fd;
+        usec_t began = cop_now(CLOCK_MONOTONIC);
         if (cop_thaw(&req, &res, &err) < 0 || (o->waits && cop_waits_save(req.waits, o->waits, &err) < 0))
                 return complain(&err);
-        printf("thawed: root=%d processes=%u threads=%u total_us=%llu open=%llu fork=%llu rebuild=%llu seize=%llu "
+        printf("thawed: root=%d processes=%u threads=%u began_us=%llu total_us=%llu open=%llu fork=%llu rebuild=%llu "
+               "seize=%llu "
                "registers=%llu go=%llu setup=%llu objects=%llu tree=%llu fds=%llu ready=%llu table=%llu\n",
-               res.root, res.processes, res.threads, (unsigned long long)res.total, (unsigned long long)res.stage[0],
-               (unsigned long long)res.stage[1], (unsigned long long)res.stage[4], (unsigned long long)res.stage[5],
-               (unsigned long long)res.stage[6], (unsigned long long)res.stage[7],
+               res.root, res.processes, res.threads, (unsigned long long)began, (unsigned long long)res.total,
+               (unsigned long long)res.stage[0], (unsigned long long)res.stage[1], (unsigned long long)res.stage[4],
+               (unsigned long long)res.stage[5], (unsigned long long)res.stage[6], (unsigned long long)res.stage[7],
                (unsigned long long)(res.mark[1] - res.mark[0]), (unsigned long long)(res.mark[2] - res.mark[1]),
                (unsigned long long)(res.mark[3] - res.mark[2]), (unsigned long long)(res.mark[4] - res.mark[3]),
                (unsigned long long)(res.mark[5] - res.mark[4]), (unsigned long long)(res.mark[6] - res.mark[5]));

@@ -1,5 +1,8 @@
 #include "freezer/runs.h"
 
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -9,6 +12,7 @@
 #include "freezer/parent.h"
 
 #define SMALL (1UL << 20)
+#define WORTH_A_THREAD 256 /* extents */
 
 uint64_t cop_run_piece(uint64_t run_start, uint64_t run_end, uint64_t at, bool *ret_aligned)
 {
@@ -237,6 +241,72 @@ static int copy_extents(struct cop_page_copy *c, uint32_t first, uint32_t end, b
                         r = push(c, i, err);
         }
         return r == 0 ? flush(c, err) : r;
+}
+
+/* ---- with two threads ---- */
+
+struct half {
+        struct cop_page_copy copy;
+        uint32_t first, end;
+        int result;
+        struct cop_error err;
+        char buffer[COP_COPY_BATCH];
+};
+
+static void *copy_half(void *userdata)
+{
+        struct half *h = userdata;
+
+        h->result = copy_extents(&h->copy, h->first, h->end, false, &h->err);
+        return NULL;
+}
+
+/* On another processor, as not every scheduler gives a new thread one of its own. */
+static int start_half(struct half *h, pthread_t *ret)
+{
+        pthread_attr_t attr;
+        sigset_t all, old;
+        cpu_set_t cpus;
+
+        if (sched_getaffinity(0, sizeof(cpus), &cpus) < 0)
+                return -errno;
+        CPU_CLR(sched_getcpu(), &cpus);
+        if (CPU_COUNT(&cpus) == 0 || pthread_attr_init(&attr) != 0)
+                return -EBUSY;
+        sigfillset(&all); /* they are the caller's */
+        pthread_sigmask(SIG_SETMASK, &all, &old);
+        int r = pthread_attr_setaffinity_np(&attr, sizeof(cpus), &cpus);
+        if (r == 0)
+                r = pthread_create(ret, &attr, copy_half, h);
+        pthread_sigmask(SIG_SETMASK, &old, NULL);
+        pthread_attr_destroy(&attr);
+        return -r;
+}
+
+int cop_page_copy_array(struct cop_page_copy *c, uint32_t count, bool alone, struct cop_error *err)
+{
+        uint32_t middle = count / 2;
+        _cleanup_free_ struct half *h = alone || count < WORTH_A_THREAD ? NULL : malloc(sizeof(*h));
+        pthread_t thread = 0;
+
+        if (h) {
+                h->copy = *c;
+                h->copy.buffer = h->buffer;
+                h->first = middle;
+                h->end = count;
+                h->err = COP_ERROR_NULL;
+        }
+        if (!h || start_half(h, &thread) < 0)
+                return cop_page_copy_extents(c, 0, count, err);
+        int r = copy_extents(c, 0, middle, false, err);
+        pthread_join(thread, NULL);
+        c->pages += h->copy.pages;
+        if (r == 0 && h->result < 0) {
+                r = h->result;
+                if (err)
+                        *err = h->err;
+        }
+        return r == 0 ? copy_extents(c, 0, count, true, err) : r;
 }
 
 int cop_page_copy_extents(struct cop_page_copy *c, uint32_t first, uint32_t end, struct cop_error *err)

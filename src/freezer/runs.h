@@ -79,3 +79,6 @@ struct cop_page_copy {
  * fills source, offset and checksum.  Those shorter than COP_RUN_LONG come first, so that they lie together in the file and a thaw reads
  * them with few calls. */
 int cop_page_copy_extents(struct cop_page_copy *c, uint32_t first, uint32_t end, struct cop_error *err);
+/* The same of an array, with the help of a thread on another processor where there are many short ones and `alone` is not set; the
+ * extents lie between each other's in the file then. */
+int cop_page_copy_array(struct cop_page_copy *c, uint32_t count, bool alone, struct cop_error *err);
