@@ -121,8 +121,8 @@ struct cop_thaw_request {
         struct cop_waits *waits; /* new ones; may be NULL */
         /* Called in the first process after it entered its namespaces, before anything is rebuilt (to mount /proc …). */
         int (*setup)(void *userdata, struct cop_error *err);
-        /* Called once in the caller's process, when all sockets are there and take connections, which nobody answers before the thaw is
-         * done, or ever, when it fails.  May be NULL. */
+        /* Called once in the caller's process, when all sockets are there and take connections, which nobody answers before the tree
+         * runs, or ever, when the thaw fails.  May be NULL. */
         void (*bound)(void *userdata);
         void *userdata;
 };

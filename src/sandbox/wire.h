@@ -65,7 +65,7 @@ enum cop_wire_type {
         COP_WIRE_STILL, /* PARENT: has nothing happened inside since that node was made of it?  reply: FLAGS, 1 = so it is proven, and a
                              FREEZE would give the same but for the time; 0 = it has, or there is no proof */
         COP_WIRE_EVENT_BOUND, /* before the reply to a START with THAW: the tree's sockets are there and take connections, which nobody inside
-                             answers before that reply */
+                             answers before the tree runs */
 };
 
 /* STATUS: (exit code << 8) for a normal end, signal number for a death by signal; as wait(2) without the core bit. */
