@@ -106,6 +106,8 @@ struct cop_cell {
 /* -- kernel.c ------------------------------------------------------------------------------------------------------------ */
 
 int cop_engine_jupyter(struct cop_engine *e, struct cop_error *err); /* makes e->jupyter */
+/* A kernel of this spec is started with coppice_kernel. */
+bool cop_sandbox_tunes(const struct cop_sandbox *sb, const struct cop_kernelspec *spec);
 /* Starts a kernel of a new generation; state becomes starting or restarting. */
 void cop_context_start_kernel(struct cop_context *c);
 /* Connects to the kernel that the store says is running (daemon restart). */

@@ -116,6 +116,12 @@ int cop_engine_jupyter(struct cop_engine *e, struct cop_error *err)
         return e->jupyter ? 0 : cop_jupyter_new(e->loop, 0, &e->jupyter, err);
 }
 
+bool cop_sandbox_tunes(const struct cop_sandbox *sb, const struct cop_kernelspec *spec)
+{
+        return json_is_true(json_object_get(sb->defaults, "coppice_kernel")) && spec &&
+               cop_kernelspec_is_ipykernel(spec);
+}
+
 static int open_client(struct cop_context *c, bool adopt, struct cop_error *err)
 {
         struct cop_engine *e = c->sandbox->engine;
@@ -133,8 +139,7 @@ static int open_client(struct cop_context *c, bool adopt, struct cop_error *err)
                 .timeout = KERNEL_READY_MAX,
                 .adopt = adopt,
                 .idle = !c->running && strcmp(c->row->state, "idle") == 0,
-                .holds_back = json_is_true(json_object_get(c->sandbox->defaults, "coppice_kernel")) && c->spec &&
-                              cop_kernelspec_is_ipykernel(c->spec),
+                .holds_back = cop_sandbox_tunes(c->sandbox, c->spec),
                 .met = adopt ? cop_context_met(c) : NULL,
         };
         return cop_kernel_open(e->jupyter, &options, &kernel_events, c, &c->kernel, err);

@@ -38,12 +38,11 @@ static void meet(struct cop_sandbox *sb, const struct cop_context_row *row)
         sb->met = met;
 }
 
-static bool is_ours(const struct cop_kernelspecs *specs, const struct cop_context_row *row)
+static bool can_be_met(const struct cop_sandbox *sb, const struct cop_kernelspecs *specs,
+                       const struct cop_context_row *row)
 {
-        const struct cop_kernelspec *spec = cop_kernelspecs_find(specs, row->kernelspec);
-
-        return spec && cop_kernelspec_is_ipykernel(spec) && row->kernel_dir && row->session && row->kernel_key[0] &&
-               strcmp(row->state, "idle") == 0;
+        return cop_sandbox_tunes(sb, cop_kernelspecs_find(specs, row->kernelspec)) && row->kernel_dir && row->session &&
+               row->kernel_key[0] && strcmp(row->state, "idle") == 0;
 }
 
 void cop_contexts_meet(struct cop_sandbox *sb)
@@ -52,12 +51,12 @@ void cop_contexts_meet(struct cop_sandbox *sb)
         struct cop_kernelspecs specs = {0};
 
         cop_contexts_meet_done(sb);
-        if (sb->contexts || !json_is_true(json_object_get(sb->defaults, "coppice_kernel")) ||
-            cop_engine_jupyter(sb->engine, NULL) < 0 || cop_kernelspecs_from_json(sb->kernelspecs, &specs, NULL) < 0)
+        if (sb->contexts || cop_engine_jupyter(sb->engine, NULL) < 0 ||
+            cop_kernelspecs_from_json(sb->kernelspecs, &specs, NULL) < 0)
                 return;
         if (cop_store_context_list(sb->engine->store, sb->id, &rows, NULL) == 0)
                 for (struct cop_context_row **row = rows; *row; row++)
-                        if (is_ours(&specs, *row))
+                        if (can_be_met(sb, &specs, *row))
                                 meet(sb, *row);
         cop_kernelspecs_done(&specs);
 }

@@ -12,7 +12,6 @@
 #pragma once
 
 #include <fcntl.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -118,8 +117,6 @@ __attribute__((noreturn)) void cop_restore_end(int status);
 void cop_restore_open_beside(struct cop_restore *r);
 bool cop_restore_is_beside(const struct cop_restore *r, uint32_t index);
 void cop_restore_beside_done(struct cop_restore *r);
-/* Processors for a task that works beside this one: not every scheduler gives a new task one of its own.  False: there are none. */
-bool cop_restore_other_cpus(cpu_set_t *ret);
 /* restore_inotify.c: the watches of a descriptor that is open. */
 int cop_restore_inotify(struct cop_restore *r, uint32_t index, struct cop_error *err);
 /* restore_as.c: ends the child that made calls in the name of processes to come, so that their pids are free. */

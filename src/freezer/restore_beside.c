@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/thread.h"
 #include "freezer/child_call.h"
 #include "freezer/restore.h"
 
@@ -71,21 +72,13 @@ static int open_all(void *pointer)
         return 0;
 }
 
-bool cop_restore_other_cpus(cpu_set_t *ret)
-{
-        if (sched_getaffinity(0, sizeof(*ret), ret) < 0)
-                return false;
-        CPU_CLR(sched_getcpu(), ret);
-        return CPU_COUNT(ret) > 0;
-}
-
 void cop_restore_open_beside(struct cop_restore *r)
 {
         struct cop_beside *b = calloc(1, sizeof(*b) + r->image->count[IMG_FILES] * sizeof(b->left[0]));
         char *stack = aligned_alloc(4096, COP_CHILD_STACK);
         cpu_set_t cpus;
 
-        if (b && stack && cop_restore_other_cpus(&cpus)) {
+        if (b && stack && cop_other_cpus(&cpus)) {
                 *b = (struct cop_beside){.r = r, .stack = stack, .pid = -1};
                 if (choose(b) >= WORTH_IT)
                         b->pid = cop_child_start(cop_restore_spare_pid(r, r->image->count[IMG_PROCS]), stack, open_all,

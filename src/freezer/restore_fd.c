@@ -505,11 +505,10 @@ static int make_objects(struct cop_restore *r, struct cop_error *err)
 int cop_restore_objects(struct cop_restore *r, struct cop_error *err)
 {
         cop_restore_open_beside(r);
-        bool beside = r->beside;
         int ret = make_objects(r, err);
 
         cop_restore_beside_done(r);
-        for (uint32_t i = 0; beside && ret == 0 && i < r->image->count[IMG_FILES]; i++) {
+        for (uint32_t i = 0; ret == 0 && i < r->image->count[IMG_FILES]; i++) {
                 const struct img_file *f = RESTORE_FILE(r, i);
                 if (r->objects[i] < 0 && f->kind == IMG_FILE_REGULAR)
                         ret = restore_one(r, i, err);

@@ -29,6 +29,7 @@
 
 #include "base/cleanup.h"
 #include "base/fs.h"
+#include "base/thread.h"
 #include "freezer/pagemap.h"
 #include "freezer/procfs.h"
 #include "freezer/restore_table.h"
@@ -424,7 +425,7 @@ static void share_copies(struct cop_restore *r, struct cop_region *g, const stru
                          const struct pieces *patches)
 {
         cpu_set_t cpus;
-        uint64_t border = cop_restore_other_cpus(&cpus) ? halfway(r, extents, patches) : 0;
+        uint64_t border = cop_other_cpus(&cpus) ? halfway(r, extents, patches) : 0;
         pid_t pid = border ? cop_restore_spare_pid(r, r->self) : -1;
         struct clone_args args = {.flags = CLONE_VM | CLONE_FS | CLONE_FILES,
                                   .set_tid = PTR(cop_region_put(g, &pid, sizeof(pid))),

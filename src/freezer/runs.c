@@ -1,14 +1,12 @@
 #include "freezer/runs.h"
 
-#include <pthread.h>
-#include <sched.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <xxhash.h>
 
 #include "base/cleanup.h"
+#include "base/thread.h"
 #include "freezer/parent.h"
 
 #define SMALL (1UL << 20)
@@ -261,32 +259,12 @@ static void *copy_half(void *userdata)
         return NULL;
 }
 
-/* On another processor, as not every scheduler gives a new thread one of its own. */
-static int start_half(struct half *h, pthread_t *ret)
-{
-        pthread_attr_t attr;
-        sigset_t all, old;
-        cpu_set_t cpus;
-
-        if (sched_getaffinity(0, sizeof(cpus), &cpus) < 0)
-                return -errno;
-        CPU_CLR(sched_getcpu(), &cpus);
-        if (CPU_COUNT(&cpus) == 0 || pthread_attr_init(&attr) != 0)
-                return -EBUSY;
-        sigfillset(&all); /* they are the caller's */
-        pthread_sigmask(SIG_SETMASK, &all, &old);
-        int r = pthread_attr_setaffinity_np(&attr, sizeof(cpus), &cpus);
-        if (r == 0)
-                r = pthread_create(ret, &attr, copy_half, h);
-        pthread_sigmask(SIG_SETMASK, &old, NULL);
-        pthread_attr_destroy(&attr);
-        return -r;
-}
-
 int cop_page_copy_array(struct cop_page_copy *c, uint32_t count, bool alone, struct cop_error *err)
 {
         uint32_t middle = count / 2;
-        _cleanup_free_ struct half *h = alone || count < WORTH_A_THREAD ? NULL : malloc(sizeof(*h));
+        cpu_set_t cpus;
+        bool helped = !alone && count >= WORTH_A_THREAD && cop_other_cpus(&cpus);
+        _cleanup_free_ struct half *h = helped ? malloc(sizeof(*h)) : NULL;
         pthread_t thread = 0;
 
         if (h) {
@@ -296,7 +274,7 @@ int cop_page_copy_array(struct cop_page_copy *c, uint32_t count, bool alone, str
                 h->end = count;
                 h->err = COP_ERROR_NULL;
         }
-        if (!h || start_half(h, &thread) < 0)
+        if (!h || cop_thread_start(&thread, &cpus, copy_half, h) < 0)
                 return cop_page_copy_extents(c, 0, count, err);
         int r = copy_extents(c, 0, middle, false, err);
         pthread_join(thread, NULL);

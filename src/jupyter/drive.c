@@ -186,24 +186,25 @@ static const struct cop_kernel_events kernel_events = {
         .late_output = on_late,
 };
 
-static int open_kernel(struct drive *d, bool adopt, bool idle, bool met, struct cop_error *err)
+/* how: of the command that opens it anew, NULL = it has just been started. */
+static int open_kernel(struct drive *d, json_t *how, struct cop_error *err)
 {
         struct cop_kernel_options options = {
                 .dir_fd = d->dir_fd,
                 .key = d->key,
                 .session = d->session,
-                .adopt = adopt,
-                .idle = idle,
+                .adopt = how,
+                .idle = json_is_true(json_object_get(how, "idle")),
                 .holds_back = !d->stock,
         };
 
-        if (met) {
+        if (json_is_true(json_object_get(how, "met"))) {
                 int r = cop_kernel_meet(d->jupyter, &options, &options.met, err);
                 if (r < 0)
                         return r;
                 usleep(MET_USEC);
         }
-        d->started = adopt ? cop_now(CLOCK_MONOTONIC) : d->started;
+        d->started = how ? cop_now(CLOCK_MONOTONIC) : d->started;
         return cop_kernel_open(d->jupyter, &options, &kernel_events, d, &d->kernel, err);
 }
 
@@ -287,7 +288,7 @@ static int start(struct drive *d, struct cop_error *err)
                 r = cop_launch_kernelspec(&spec, &options, &launch, err);
         if (r >= 0)
                 r = spawn(d, &launch, err);
-        return r < 0 ? r : open_kernel(d, false, false, false, err);
+        return r < 0 ? r : open_kernel(d, NULL, err);
 }
 
 /* -- commands ---------------------------------------------------------------------------------------------------------- */
@@ -324,8 +325,7 @@ static int op_reopen(struct drive *d, json_t *j, struct cop_error *err)
 
         snprintf(d->running_id, sizeof(d->running_id), "%s", x ? cop_execution_id(x) : "");
         d->kernel = cop_kernel_free(d->kernel);
-        int r = open_kernel(d, true, json_is_true(json_object_get(j, "idle")), json_is_true(json_object_get(j, "met")),
-                            err);
+        int r = open_kernel(d, j, err);
         if (r < 0 || !greeting)
                 return r;
         return cop_kernel_execute(d->kernel, json_string_value(greeting), json_string_length(greeting), &options,

@@ -134,9 +134,14 @@ struct cop_kernel *cop_kernel_free(struct cop_kernel *k)
         return NULL;
 }
 
+static const char *base_of(const struct cop_kernel_options *o)
+{
+        return o->base ? o->base : "k";
+}
+
 static int check_options(const struct cop_kernel_options *o, struct cop_error *err)
 {
-        const char *base = o->base ? o->base : "k", *s = o->session;
+        const char *base = base_of(o), *s = o->session;
         size_t n = strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-");
 
         if (n == 0 || n > 64 || s[n] != '\0')
@@ -163,8 +168,8 @@ struct cop_meeting *cop_meeting_free(struct cop_meeting *m)
 int cop_kernel_meet(struct cop_jupyter *j, const struct cop_kernel_options *options, struct cop_meeting **ret,
                     struct cop_error *err)
 {
-        const struct cop_channel_options channel = {options->dir_fd, options->base ? options->base : "k",
-                                                    options->session, options->holds_back};
+        const struct cop_channel_options channel = {options->dir_fd, base_of(options), options->session,
+                                                    options->holds_back};
         int r = check_options(options, err);
 
         if (r < 0)
@@ -186,12 +191,9 @@ int cop_kernel_meet(struct cop_jupyter *j, const struct cop_kernel_options *opti
 
 static void take_met(struct cop_kernel *k, struct cop_meeting *m)
 {
-        for (int i = 0; i < COP_CHANNEL__MAX; i++) {
+        for (int i = 0; i < COP_CHANNEL__MAX; i++)
                 k->channels[i] = m ? m->channels[i] : COP_CHANNEL_NULL;
-                if (m)
-                        m->channels[i] = COP_CHANNEL_NULL;
-        }
-        cop_meeting_free(m);
+        free(m); /* without its channels, which are the kernel's now */
 }
 
 /* -- opening ---------------------------------------------------------------------------------------------------------- */
@@ -219,7 +221,7 @@ int cop_kernel_open(struct cop_jupyter *j, const struct cop_kernel_options *opti
         k->adopt = options->adopt;
         k->idle = options->idle;
         k->holds_back = options->holds_back;
-        k->base = strdup(options->base ? options->base : "k");
+        k->base = strdup(base_of(options));
         k->session = strdup(options->session);
         snprintf(k->routing_id, sizeof(k->routing_id), "%s", options->session);
         snprintf(k->id_prefix, sizeof(k->id_prefix), "cop-%s", cop_id_hex(random, 8));

@@ -37,6 +37,7 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "freezer/freezer.h"
 #include "keeper/capture.h"
 #include "keeper/command.h"
@@ -529,12 +530,7 @@ static int start_job(struct cop_keep *k, struct cop_keep_node *n, enum job job, 
         if (r < 0)
                 return r;
         n->job = job;
-        /* Signals are the loop's. */
-        sigset_t all, old;
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &old);
-        r = pthread_create(&n->thread, NULL, work, n);
-        pthread_sigmask(SIG_SETMASK, &old, NULL);
+        r = cop_thread_start(&n->thread, NULL, work, n);
         if (r == 0)
                 return 0;
         n->job = JOB_NONE;

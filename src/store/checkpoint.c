@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/thread.h"
 
 #define LOG_PAGES_SOFT 4096  /* 16 MiB: the commit that starts the log anew waits for one fsync of its header */
 #define LOG_PAGES_HARD 16384 /* 64 MiB */
@@ -66,19 +67,14 @@ static int on_commit(void *userdata, sqlite3 *db, const char *name, int pages)
 int cop_checkpointer_start(struct cop_store *s, struct cop_error *err)
 {
         struct cop_checkpointer *c = &s->checkpointer;
-        sigset_t all, old;
 
         c->path = strdup(s->path);
         if (!c->path)
                 return cop_error_errno(err, ENOMEM, "opening %s", s->path);
         pthread_mutex_init(&c->lock, NULL);
         pthread_cond_init(&c->wake, NULL);
-        /* The loop's signals are its own: a thread that left them open would take them from signalfd. */
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &old);
-        int r = pthread_create(&c->thread, NULL, checkpointer_main, c);
-        pthread_sigmask(SIG_SETMASK, &old, NULL);
-        if (r != 0)
+        int r = cop_thread_start(&c->thread, NULL, checkpointer_main, c);
+        if (r < 0)
                 return cop_error_errno(err, r, "starting the thread that writes %s", s->path);
         c->running = true;
         sqlite3_wal_hook(s->db, on_commit, s);

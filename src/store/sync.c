@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/thread.h"
 
 /* The folder too, the first time: it names the log. */
 static int flush_log(const char *path, bool first)
@@ -71,7 +72,6 @@ static void *syncer_main(void *userdata)
 int cop_syncer_start(struct cop_store *s, struct cop_error *err)
 {
         struct cop_syncer *y = &s->syncer;
-        sigset_t all, old;
 
         y->path = s->path;
         y->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -81,11 +81,8 @@ int cop_syncer_start(struct cop_store *s, struct cop_error *err)
         pthread_cond_init(&y->wake, NULL);
         pthread_cond_init(&y->through, NULL);
         y->ready = true;
-        sigfillset(&all); /* signals are the loop's */
-        pthread_sigmask(SIG_SETMASK, &all, &old);
-        int r = pthread_create(&y->thread, NULL, syncer_main, y);
-        pthread_sigmask(SIG_SETMASK, &old, NULL);
-        if (r != 0)
+        int r = cop_thread_start(&y->thread, NULL, syncer_main, y);
+        if (r < 0)
                 return cop_error_errno(err, r, "starting the thread that syncs %s", s->path);
         y->running = true;
         return 0;
