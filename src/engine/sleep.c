@@ -207,8 +207,10 @@ static void boot_failed(struct cop_sandbox *sb, const struct cop_error *err)
                 return;
         }
         cop_log_warning("memory of sandbox %s: %s", sb->id, err->message);
-        /* What the image or the host lacks, another try will not bring; a race of the rebuilding may not come again. */
-        if (err->code != COP_ERR_start_failed || ++sb->sleep->thaws >= THAW_TRIES) {
+        /* What the image or the host lacks, another try will not bring; a race of the rebuilding, or what ended the keeper, may
+         * not come again. */
+        bool lasting = err->code != COP_ERR_start_failed && err->code != COP_ERR_unavailable;
+        if (lasting || ++sb->sleep->thaws >= THAW_TRIES) {
                 snprintf(sb->resume_reason, sizeof(sb->resume_reason), "%s", reason_of(err));
                 snprintf(sb->resume_message, sizeof(sb->resume_message), "%s", err->message);
                 if (sb->require_memory) {

@@ -7,7 +7,9 @@ import signal
 import time
 from pathlib import Path
 
-from client import ApiError, wait_for
+import pytest
+
+from client import BUILD, ApiError, wait_for
 
 
 def processes_of(sandbox_id: str) -> list[int]:
@@ -83,6 +85,47 @@ def test_a_kernel_that_died_meanwhile_is_told(own_daemon):
     cell = sb.run("'x' in globals()")
     assert cell["status"] == "ok" and cell["results"][0]["data"]["text/plain"] == "False"
     assert cell["state_lost"]["reason"] == "died"
+    sb.remove()
+
+
+@pytest.fixture
+def deaths(own_daemon, scratch):
+    """A file with the number of keepers that die before they say anything."""
+    count, keeper = scratch / "deaths", scratch / "dying-keeper"
+    count.write_text("0\n")
+    keeper.write_text(f"""#!/bin/sh
+read -r left < {count}
+[ "$left" = 0 ] || {{ echo $((left - 1)) > {count}; exit 1; }}
+exec {BUILD}/bin/coppice-keeper "$@"
+""")
+    keeper.chmod(0o755)
+    own_daemon.stop()
+    own_daemon.env["COPPICE_KEEPER"] = str(keeper)
+    own_daemon.start()
+    yield count
+    own_daemon.stop()
+    del own_daemon.env["COPPICE_KEEPER"]
+    own_daemon.start()
+
+
+def test_a_keeper_that_dies_in_a_resume_costs_no_memory(own_daemon, deaths):
+    """Another one follows.  The third death is told, with the memory kept for later or given up, as was asked for."""
+    sb = own_daemon.api.new()
+    sb.ok("x = 41")
+    sb.suspend()
+    deaths.write_text("2\n")
+    back = sb.resume()
+    assert back["memoryRestored"] is True and not back.get("resumeReason") and sb.text("x") == "41"
+    sb.suspend()
+    deaths.write_text("3\n")
+    with pytest.raises(ApiError) as refused:
+        sb.resume(require_memory=True)
+    assert "keeper" in refused.value.message and "its state is kept" in refused.value.message
+    assert sb.info()["state"] == "suspended"
+    deaths.write_text("3\n")
+    back = sb.resume(cold=True)
+    assert back["memoryRestored"] is False and back["resumeReason"] == "restore_failed" and "keeper" in back["resumeMessage"]
+    assert sb.run("'x' in globals()")["state_lost"]["reason"] == "restore_failed"
     sb.remove()
 
 
