@@ -127,6 +127,12 @@ static void on_ended(json_t *result, const struct cop_error *err, void *userdata
         cop_op_done_durable(op, r < 0 ? NULL : cop_image_view(e, row, true), r < 0 ? &error : NULL);
 }
 
+void cop_golden_release(struct cop_engine *e, const char *node)
+{
+        cop_spare_forget(e, node);
+        cop_node_release(e, node);
+}
+
 /* The row of the image names the node; the one that was named before goes when nobody needs it. */
 static int record(struct cop_warming *w, const char *node_id, struct cop_error *err)
 {
@@ -149,7 +155,7 @@ static int record(struct cop_warming *w, const char *node_id, struct cop_error *
         if (r < 0)
                 return r;
         if (old[0])
-                cop_node_release(e, old);
+                cop_golden_release(e, old);
         _cleanup_json_ json_t *detail =
                 json_pack("{s:s, s:s?, s:s}", "image_id", row->id, "name", row->name, "node_id", node_id);
         cop_engine_event(e, "image.warmed", NULL, detail);
@@ -371,7 +377,7 @@ void cop_image_cool(struct cop_engine *e, const char *ref, struct cop_op_to to, 
                 cop_answer(to, NULL, &err);
                 return;
         }
-        cop_node_release(e, node);
+        cop_golden_release(e, node);
         cop_answer_durable(e, to, cop_image_view(e, row, false), ret_op);
 }
 

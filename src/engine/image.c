@@ -195,7 +195,7 @@ static void delete_image(struct cop_engine *e, const struct cop_image_row *row)
                 return;
         cop_trash_add_durable(e, row->path);
         if (row->golden_node[0])
-                cop_node_release(e, row->golden_node);
+                cop_golden_release(e, row->golden_node);
 }
 
 void cop_image_release(struct cop_engine *e, const char *image_id)

@@ -106,6 +106,7 @@ struct cop_sandbox {
         bool replay_due;           /* memory was lost: as soon as contexts and commands are there */
         bool new_limits;           /* changed while it slept */
         bool generation_told;      /* by its file, since the last start */
+        bool thawed_ahead;         /* its tree ran before there was a sandbox (sandbox-prepare.c) */
         struct cop_replay *replay; /* owned: under way (replay.c) */
         json_t *replay_report;     /* owned: of the last resume, NULL = nothing was replayed */
         json_t *kernelspecs;       /* owned: of the image */
@@ -130,7 +131,7 @@ struct cop_engine {
         char *compare_path;                                          /* owned; NULL = there is none */
         struct cop_sandbox *sandboxes;                               /* owned list: all that have not ended */
         struct cop_sandbox *prepared;                                /* owned list (sandbox-prepare.c) */
-        struct cop_spare *spare;                                     /* owned, NULL = none yet (spare.c) */
+        struct cop_spares *spares;                                   /* owned, NULL = none yet (spare.c) */
         struct cop_op *ops;                                          /* operations under way */
         struct cop_record_hub *records;             /* owned (record.c): live records and their readers */
         struct cop_source *ttl_timer, *purge_timer; /* owned (policy.c) */
@@ -213,7 +214,8 @@ void cop_engine_event(struct cop_engine *e, const char *type, const char *sandbo
 /* context.c: a sandbox has just started (start_kernel) or was adopted after a daemon restart (rows are in the store). */
 void cop_contexts_start(struct cop_sandbox *sb, bool start_kernel);
 void cop_contexts_adopt(struct cop_sandbox *sb);
-void cop_contexts_meet(struct cop_sandbox *sb); /* the sockets of its tree are there (meet.c) */
+/* The sockets of its tree are there (meet.c).  ahead: it has no rows yet, its node says what kernels it has. */
+void cop_contexts_meet(struct cop_sandbox *sb, bool ahead);
 void cop_contexts_meet_done(struct cop_sandbox *sb);
 void cop_contexts_end(struct cop_sandbox *sb, const char *reason); /* sandbox is ending: finish cells, free contexts */
 json_t *cop_contexts_view(struct cop_sandbox *sb);

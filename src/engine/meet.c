@@ -4,6 +4,8 @@
  * has nothing else to do for it then: it connects to the sockets of its kernels, who find that when they wake, and have answered by the
  * time the thaw is told to be done.  What was connected waits in sb->met for cop_context_adopt_kernel; nothing is lost when it does not come to
  * that.  Only kernels with coppice_kernel, which let a newcomer have the place of a client that is gone.
+ *
+ * Of a sandbox that is thawed before anybody has asked for it (sandbox-prepare.c), the node says what kernels there will be.
  */
 #include <fcntl.h>
 #include <stdlib.h>
@@ -11,7 +13,7 @@
 
 #include "base/fs.h"
 #include "engine/context.h"
-#include "engine/sandbox.h"
+#include "engine/node.h"
 
 struct cop_met {
         struct cop_met *next;
@@ -45,7 +47,7 @@ static bool can_be_met(const struct cop_sandbox *sb, const struct cop_kernelspec
                row->kernel_key[0] && strcmp(row->state, "idle") == 0;
 }
 
-void cop_contexts_meet(struct cop_sandbox *sb)
+void cop_contexts_meet(struct cop_sandbox *sb, bool ahead)
 {
         _cleanup_(cop_context_rows_freep) struct cop_context_row **rows = NULL;
         struct cop_kernelspecs specs = {0};
@@ -54,7 +56,8 @@ void cop_contexts_meet(struct cop_sandbox *sb)
         if (sb->contexts || cop_engine_jupyter(sb->engine, NULL) < 0 ||
             cop_kernelspecs_from_json(sb->kernelspecs, &specs, NULL) < 0)
                 return;
-        if (cop_store_context_list(sb->engine->store, sb->id, &rows, NULL) == 0)
+        if ((ahead ? cop_node_contexts(sb, sb->row->node_id, &rows, NULL)
+                   : cop_store_context_list(sb->engine->store, sb->id, &rows, NULL)) == 0)
                 for (struct cop_context_row **row = rows; *row; row++)
                         if (can_be_met(sb, &specs, *row))
                                 meet(sb, *row);

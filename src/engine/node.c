@@ -56,7 +56,7 @@ static void copy_id(json_t *object, const char *key, char *ret, size_t size)
         snprintf(ret, size, "%s", text ? text : "");
 }
 
-static struct cop_context_row *context_row(struct cop_sandbox *sb, json_t *spec)
+static struct cop_context_row *context_row(const struct cop_sandbox *sb, json_t *spec)
 {
         struct cop_context_row *row = calloc(1, sizeof(*row));
 
@@ -101,26 +101,50 @@ unsigned cop_node_prepare(const struct cop_node_row *node)
         return COP_PREPARE_SEED | COP_PREPARE_LIMIT | (golden ? COP_PREPARE_ENV : 0);
 }
 
-static int replace_contexts(struct cop_sandbox *sb, json_t *contexts, uint64_t generation, bool env,
-                            struct cop_error *err)
+static int context_rows(const struct cop_sandbox *sb, json_t *contexts, struct cop_context_row ***ret,
+                        struct cop_error *err)
 {
-        struct cop_store *store = sb->engine->store;
+        _cleanup_(cop_context_rows_freep) struct cop_context_row **rows =
+                calloc(json_array_size(contexts) + 1, sizeof(struct cop_context_row *));
         json_t *spec;
         size_t i;
 
-        int r = cop_node_forget_contexts(sb, err);
-        if (r == 0) {
-                sb->row->generation = generation;
-                r = cop_store_sandbox_set_generation(store, sb->id, generation, err);
-        }
-        json_array_foreach (contexts, i, spec) {
-                _cleanup_(cop_context_row_freep) struct cop_context_row *row = context_row(sb, spec);
-                if (row && !env)
-                        row->env = (free(row->env), NULL);
-                if (r == 0 && !row)
-                        r = cop_error_errno(err, ENOMEM, "contexts of %s", sb->id);
-                if (r == 0)
-                        r = cop_store_context_insert(store, row, err);
+        if (!rows)
+                return cop_error_errno(err, ENOMEM, "contexts of %s", sb->id);
+        json_array_foreach (contexts, i, spec)
+                if (!(rows[i] = context_row(sb, spec)))
+                        return cop_error_errno(err, ENOMEM, "contexts of %s", sb->id);
+        *ret = TAKE_PTR(rows);
+        return 0;
+}
+
+int cop_node_contexts(const struct cop_sandbox *sb, const char *node, struct cop_context_row ***ret,
+                      struct cop_error *err)
+{
+        _cleanup_(cop_node_row_freep) struct cop_node_row *row = NULL;
+        int r = cop_store_node_get(sb->engine->store, node, &row, err);
+        _cleanup_json_ json_t *spec = r == 0 ? json_loads(row->spec, 0, NULL) : NULL;
+
+        return r < 0 ? r : context_rows(sb, json_object_get(spec, "contexts"), ret, err);
+}
+
+static int replace_contexts(struct cop_sandbox *sb, json_t *contexts, uint64_t generation, bool env,
+                            struct cop_error *err)
+{
+        _cleanup_(cop_context_rows_freep) struct cop_context_row **rows = NULL;
+        struct cop_store *store = sb->engine->store;
+
+        int r = context_rows(sb, contexts, &rows, err);
+        if (r == 0)
+                r = cop_node_forget_contexts(sb, err);
+        if (r < 0)
+                return r;
+        sb->row->generation = generation;
+        r = cop_store_sandbox_set_generation(store, sb->id, generation, err);
+        for (struct cop_context_row **row = rows; *row && r == 0; row++) {
+                if (!env)
+                        (*row)->env = (free((*row)->env), NULL);
+                r = cop_store_context_insert(store, *row, err);
         }
         return r;
 }

@@ -52,6 +52,9 @@ void cop_node_makings_drop(struct cop_sandbox *sb);
 /* What a node's spec says of contexts becomes rows of this sandbox, in place of what it has; env: their environments too. */
 int cop_node_restore_contexts(struct cop_sandbox *sb, const struct cop_node_row *node, bool env, struct cop_error *err);
 int cop_node_forget_contexts(struct cop_sandbox *sb, struct cop_error *err); /* their rows */
+/* As they would be: freed with cop_context_rows_free. */
+int cop_node_contexts(const struct cop_sandbox *sb, const char *node, struct cop_context_row ***ret,
+                      struct cop_error *err);
 /* COP_PREPARE_*: what kernels thawed from it need in another sandbox. */
 unsigned cop_node_prepare(const struct cop_node_row *node);
 /* bad_request, name_taken; NULL is fine. */

@@ -309,6 +309,12 @@ static int start_processes(struct cop_sandbox *sb, struct cop_error *err)
 {
         const char *node = sb->start->thaw_node;
         bool prepared = sb->keeper;
+
+        if (sb->thawed_ahead) {
+                sb->thawed_ahead = false;
+                on_started(NULL, NULL, sb);
+                return 0;
+        }
         int r = prepared ? 0 : cop_sandbox_make_folders(sb, err);
 
         if (r == 0 && !prepared)
@@ -381,7 +387,7 @@ static void on_started(struct cop_msg *reply, const struct cop_error *err, void 
         struct cop_sandbox_start *start = TAKE_PTR(sb->start);
         if (start->thaw_node) {
                 if (!sb->policy.copy)
-                        cop_spare_make_like(sb->engine, sb->row);
+                        cop_spare_make_like(sb->engine, sb->row, start->golden);
                 cop_sandbox_when_running(sb->engine, sb->id, answer_created, start->op);
                 start_free(start);
                 return;
@@ -633,9 +639,10 @@ void cop_sandbox_create(struct cop_engine *e, const struct cop_sandbox_params *p
                 cop_sandbox_end(sb, "start_failed", NULL);
                 return;
         }
+        uint64_t serial = cop_op_serial(sb->start->op);
         cop_engine_event(e, "sandbox.created", sb->id, NULL);
         if (start_processes(sb, &err) < 0)
                 fail(sb, &err);
-        else if (ret_op)
-                *ret_op = sb->start->op;
+        if (ret_op)
+                *ret_op = cop_op_find(e, serial);
 }

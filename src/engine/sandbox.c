@@ -123,7 +123,7 @@ void cop_sandbox_on_event(struct cop_msg *event, void *userdata)
         if (event->type == COP_WIRE_EVENT_BOUND) {
                 if (sb->state == COP_SANDBOX_STARTING || sb->state == COP_SANDBOX_RESUMING) {
                         cop_sandbox_write_generation(sb);
-                        cop_contexts_meet(sb);
+                        cop_contexts_meet(sb, false);
                 }
                 return;
         }

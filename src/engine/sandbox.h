@@ -66,6 +66,8 @@ struct cop_sandbox_row *cop_sandbox_row_like(const struct cop_sandbox_row *like,
 /* Makes for a sandbox with the image, limits and working folder of this row, and this name (NULL = none), what can be made before
  * there is a node: for cop_sandbox_params.prepared, else to be unprepared.  NULL when it cannot, or not now. */
 struct cop_sandbox *cop_sandbox_prepare(struct cop_engine *e, const struct cop_sandbox_row *like, const char *name);
+/* The same without a name, and begun as the row's node.  It is ready when thawed_ahead is set. */
+struct cop_sandbox *cop_sandbox_thaw_ahead(struct cop_engine *e, const struct cop_sandbox_row *like);
 void cop_sandbox_unprepare(struct cop_sandbox *p); /* takes NULL */
 /* Whether a sandbox with this row can go on from it, under its id and slot; whether it could, but for the name. */
 bool cop_sandbox_prepared_fits(const struct cop_sandbox *p, const struct cop_sandbox_row *row);
@@ -77,12 +79,15 @@ void cop_engine_prepared_drop(struct cop_engine *e); /* at shutdown, before cop_
 
 /* -- spare.c ---------------------------------------------------------------------------------------------------------- */
 
-/* One like this has just been made from memory: the next may be alike. */
-void cop_spare_make_like(struct cop_engine *e, const struct cop_sandbox_row *row);
+/* One like this has just been made from memory: the next may be alike.  golden: of its image's golden state. */
+void cop_spare_make_like(struct cop_engine *e, const struct cop_sandbox_row *row, bool golden);
+/* An empty one is there, whatever memory is to be thawed. */
 bool cop_spare_fits(const struct cop_engine *e, const struct cop_sandbox_row *row, const char *name);
-/* The spare when it fits, as cop_sandbox_prepare; else NULL. */
+/* The spare when it fits, as cop_sandbox_prepare or cop_sandbox_thaw_ahead; else NULL. */
 struct cop_sandbox *cop_spare_take(struct cop_engine *e, const struct cop_sandbox_row *row);
-void cop_spare_drop(struct cop_engine *e); /* at shutdown, before cop_engine_prepared_drop */
+void cop_spare_spoiled(const struct cop_sandbox *p); /* its keeper was given up; if it is a spare, it goes soon */
+void cop_spare_forget(struct cop_engine *e, const char *node); /* no image begins as it any more */
+void cop_spare_drop(struct cop_engine *e);                     /* at shutdown, before cop_engine_prepared_drop */
 
 /* -- sandbox-start.c ----------------------------------------------------------------------------------------------- */
 
@@ -203,7 +208,9 @@ void cop_engine_adopt_drop(struct cop_engine *e);
 struct cop_node_row *cop_golden_for(struct cop_engine *e, const struct cop_sandbox_params *p,
                                     const struct cop_sandbox_row *row, const char **ret_why);
 json_t *cop_golden_view(struct cop_engine *e, const struct cop_image_row *row); /* null when there is none */
-void cop_golden_drop(struct cop_engine *e);                                     /* at shutdown, after the operations */
+/* No image names the node any more: it goes when nobody needs it. */
+void cop_golden_release(struct cop_engine *e, const char *node);
+void cop_golden_drop(struct cop_engine *e); /* at shutdown, after the operations */
 
 /* -- image.c ------------------------------------------------------------------------------------------------------- */
 

@@ -419,6 +419,7 @@ void cop_keep_list(struct cop_keep *k, struct cop_msg *m)
 
         _Static_assert(COP_KEEP_COMMANDS_MAX * (sizeof(struct cop_wire_entry) + 8) + 64 < COP_MSG_MAX,
                        "LIST fits a packet");
+        k->ahead = false;
         cop_msg_init(&reply, COP_WIRE_REPLY, 0);
         for (struct cop_command *c = k->commands; c; c = c->next) {
                 struct cop_wire_entry e = {.pid = (uint64_t)c->pid,

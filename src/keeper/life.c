@@ -49,7 +49,7 @@ void cop_keep_arm_idle(struct cop_keep *k)
 {
         usec_t limit = USEC_INFINITY;
 
-        if (!k->client && k->state == COP_KEEP_NEW)
+        if (!k->client && (k->state == COP_KEEP_NEW || k->ahead))
                 limit = NEW_IDLE_LIMIT;
         else if (!k->client && k->state == COP_KEEP_ENDED && k->end_told)
                 limit = ENDED_IDLE_LIMIT;
@@ -60,7 +60,10 @@ static void on_idle(struct cop_source *s, usec_t now, void *userdata)
 {
         struct cop_keep *k = userdata;
 
-        cop_loop_quit(k->loop, 0);
+        if (k->ahead && k->sandbox)
+                cop_keep_stop(k, 0, 0, 0);
+        else
+                cop_loop_quit(k->loop, 0);
 }
 
 static void remove_socket(struct cop_keep *k)
@@ -464,6 +467,7 @@ void cop_keep_start(struct cop_keep *k, struct cop_msg *m)
                 return;
         }
         k->state = COP_KEEP_STARTING;
+        k->ahead = cop_msg_u64_or(m, COP_TAG_FLAGS, 0) & COP_THAW_AHEAD;
         k->reason[0] = '\0';
         k->start_began = began;
         k->start_id = m->id;

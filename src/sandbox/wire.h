@@ -223,11 +223,13 @@ struct cop_wire_entry {
  * copied nothing, and with a PREPARE before it the node need not have been there yet); the keeper fills IPC from the node's ipc/, makes the namespaces, thaws the tree into them with the same pids
  * inside, binds init's control socket and the pipes of running commands anew, and goes on with the commands in `keep`.
  * FLAGS: COP_THAW_FORK: it is another sandbox than the one that was frozen (hostname, fresh wipe-on-fork memory; logs of commands
- * start empty).  Errors: image_mismatch, image_damaged, start_failed: then nothing is left and the daemon may boot cold. */
+ * start empty).  COP_THAW_AHEAD: nobody uses it yet; until its LIST it goes, like what was prepared, when no client comes back.
+ * Errors: image_mismatch, image_damaged, start_failed: then nothing is left and the daemon may boot cold. */
 #define COP_NODE_END (1u << 0)
 #define COP_NODE_FILES (1u << 1)
 #define COP_NODE_LAZY (1u << 3)
 #define COP_THAW_FORK (1u << 2)
+#define COP_THAW_AHEAD (1u << 4)
 
 /* Log of a command, KEY.log: frames written by the keeper in the order in which it read the pipes.  Host byte order. */
 #define COP_LOG_MAGIC 0x31474c43u /* "CLG1", first 4 bytes of the file, then 4 zero bytes */

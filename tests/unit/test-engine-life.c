@@ -515,7 +515,7 @@ TEST(the_spare_is_like_the_last_one)
         row.name = other.name = NULL;
         named.name = name;
         other.limits = limits;
-        cop_spare_make_like(f.engine, &row);
+        cop_spare_make_like(f.engine, &row, false);
         turn_until_spare(&f, true);
         snprintf(id[0], sizeof(id[0]), "%s", f.engine->prepared->id);
         wait_prepared(&f, id[0]);
@@ -524,7 +524,7 @@ TEST(the_spare_is_like_the_last_one)
         ASSERT(!cop_spare_take(f.engine, &other) && !cop_spare_take(f.engine, &named));
 
         /* One of another kind takes its place. */
-        cop_spare_make_like(f.engine, &other);
+        cop_spare_make_like(f.engine, &other, false);
         wait_gone(&f, id[0]);
         turn_until_spare(&f, true);
         snprintf(id[1], sizeof(id[1]), "%s", f.engine->prepared->id);
@@ -537,7 +537,7 @@ TEST(the_spare_is_like_the_last_one)
         wait_gone(&f, id[1]);
 
         /* It goes with the engine. */
-        cop_spare_make_like(f.engine, &row);
+        cop_spare_make_like(f.engine, &row, false);
         turn_until_spare(&f, true);
         snprintf(id[2], sizeof(id[2]), "%s", f.engine->prepared->id);
         wait_prepared(&f, id[2]);
