@@ -3,6 +3,7 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <linux/openat2.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -10,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -141,6 +143,17 @@ int cop_write_file_atomic(int at_fd, const char *path, const void *data, size_t 
 int cop_write_file_unsynced(int at_fd, const char *path, const void *data, size_t n, mode_t mode, struct cop_error *err)
 {
         return write_file(at_fd, path, data, n, mode, false, err);
+}
+
+void cop_spread_subfolders(const char *path)
+{
+        _cleanup_close_ int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        int flags = 0;
+
+        if (fd >= 0 && ioctl(fd, FS_IOC_GETFLAGS, &flags) == 0 && !(flags & FS_TOPDIR_FL)) {
+                flags |= FS_TOPDIR_FL;
+                (void)!ioctl(fd, FS_IOC_SETFLAGS, &flags);
+        }
 }
 
 int cop_mkdir_p(const char *path, mode_t mode, struct cop_error *err)

@@ -31,6 +31,10 @@ int cop_write_all(int fd, const void *data, size_t n);
 
 /* mkdir -p with mode for the folders it makes; an existing folder is fine. */
 int cop_mkdir_p(const char *path, mode_t mode, struct cop_error *err);
+/* Tells the file system that the folders made in this one have nothing to do with each other: ext4 then spreads them over the disk (the T
+ * of chattr(1)).  Without a journal it looks, for each new file, at all that were deleted near it during the last minute or five
+ * (recently_deleted of fs/ext4/ialloc.c), which takes up to 0.6 ms a file where folders come and go.  Others may refuse; nothing is told. */
+void cop_spread_subfolders(const char *path);
 /* rm -rf without following links and without crossing mounts; a missing path is fine.  A tree of any depth needs at most
  * some 130 descriptors. */
 int cop_remove_tree(int at_fd, const char *path, struct cop_error *err);

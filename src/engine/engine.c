@@ -21,7 +21,10 @@
 
 static int make_home(struct cop_engine *e, struct cop_error *err)
 {
-        static const char *const folders[] = {"", "/images", "/sandboxes", "/logs"};
+        static const struct {
+                const char *name;
+                bool spread; /* much comes and goes in it */
+        } folders[] = {{"", false}, {"/images", false}, {"/sandboxes", true}, {"/nodes", true}, {"/logs", false}};
         char path[4200];
 
         if (e->home[0] != '/' || strlen(e->home) > 3000)
@@ -29,10 +32,12 @@ static int make_home(struct cop_engine *e, struct cop_error *err)
                                      "COPPICE_HOME must be an absolute path of at most 3000 bytes, not \"%.100s\"",
                                      e->home);
         for (size_t i = 0; i < ELEMENTSOF(folders); i++) {
-                int r = cop_path_format(path, sizeof(path), "%s%s", e->home, folders[i]);
+                int r = cop_path_format(path, sizeof(path), "%s%s", e->home, folders[i].name);
                 r = r < 0 ? cop_error_errno(err, r, "%s", e->home) : cop_mkdir_p(path, 0700, err);
                 if (r < 0)
                         return r;
+                if (folders[i].spread)
+                        cop_spread_subfolders(path);
         }
         return 0;
 }

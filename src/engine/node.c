@@ -515,11 +515,7 @@ static int send_freeze(struct cop_sandbox *sb, struct cop_making *m, struct cop_
         char path[4200], parent[4200];
         struct cop_msg msg;
 
-        int r = cop_path_format(path, sizeof(path), "%s/nodes", m->engine->home);
-        if (r == 0)
-                r = cop_mkdir_p(path, 0700, err);
-        if (r == 0)
-                r = node_path(m->engine, m->row->id, path, sizeof(path), err);
+        int r = node_path(m->engine, m->row->id, path, sizeof(path), err);
         if (r == 0 && mkdir(path, 0700) < 0)
                 r = cop_error_errno(err, errno, "making %s", path);
         if (r == 0 && !m->lazy)

@@ -2,6 +2,7 @@
  * order.  Vocabulary: collect_ reads from the kernel, dump_ writes into the image. */
 #pragma once
 
+#include <pthread.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -11,6 +12,7 @@
 #include "freezer/freezer.h"
 #include "freezer/image.h"
 #include "freezer/procfs.h"
+#include "freezer/runs.h"
 #include "freezer/tracee.h"
 
 /* What one open file description is known by while the tables are made. */
@@ -73,7 +75,17 @@ struct cop_dump {
                 int fd;                     /* owned: the accepted end, kept until the tree has ended */
         } * waiting;                        /* owned */
         size_t waiting_count, waiting_room; /* all the room ever asked for */
+        struct cop_dump_scan *scans;        /* owned, one per process (dump_scan.c) */
+        pthread_t scanner;
+        bool scanning; /* the scanner runs */
         bool guest; /* the engine is in the tree's namespaces (guest.h), with the rights of its user namespace only */
+};
+
+struct cop_dump_scan {
+        struct cop_runs runs;              /* owned */
+        const struct cop_tracked *tracked; /* borrowed; NULL: all runs count as written */
+        int pagemap_fd;                    /* owned; of zombies negative */
+        int result;                        /* 0 or -errno */
 };
 
 /* A stay in one of the tree's namespaces: name as in /proc/PID/ns, type as for setns.  A guest lives there anyway. */
@@ -100,6 +112,11 @@ int cop_dump_timers(struct cop_dump *d, uint32_t index, struct img_proc *ip, str
                     struct cop_error *err);
 /* dump_mem.c */
 int cop_collect_memory(struct cop_dump *d, struct cop_error *err);
+/* dump_scan.c: which pages are there, and which were written.  From begin to end nothing is run in the tree's processes. */
+int cop_dump_scan_begin(struct cop_dump *d, struct cop_error *err);
+int cop_dump_scan_end(struct cop_dump *d, struct cop_error *err);
+void cop_dump_scan_done(struct cop_dump *d);
+/* After that. */
 int cop_dump_memory(struct cop_dump *d, struct cop_error *err);
 int cop_dump_object_pages(struct cop_dump *d, int fd, uint64_t size, uint32_t *ret_first, uint32_t *ret_count,
                           struct cop_error *err);

@@ -477,33 +477,6 @@ static int check_area(struct cop_dump *d, uint32_t proc, const struct cop_vma *v
         return 0;
 }
 
-/* In tracked areas what was written is protected again: all that is protected here is written below, and nobody runs in between.
- * In anonymous ones the kernel need not look at each page's owner. */
-static int scan_areas(struct area_state *s, int pagemap_fd, struct cop_vmas *vs, struct cop_runs *runs)
-{
-        struct cop_tracker *t = s->d->request->tracker;
-        pid_t pid = s->d->tree.procs[s->proc].pid;
-        bool protect = s->tracked && !(s->d->request->flags & COP_FREEZE_KILL);
-        struct cop_scan scan = {.runs = runs, .pagemap_fd = pagemap_fd};
-        int r = 0;
-
-        if (protect)
-                cop_tracker_cover(t, pid, vs);
-
-        for (size_t i = 0; i < vs->count && r == 0; i++) {
-                const struct cop_vma *v = &vs->list[i];
-                if (v->special || v->flags & IMG_VMA_SHARED)
-                        continue;
-                r = cop_scan_area(&scan, v->start, v->end,
-                                  (v->tracked ? COP_SCAN_PROTECT : 0U) | (v->ino == 0 ? COP_SCAN_ANONYMOUS : 0U));
-        }
-        if (r == 0)
-                r = cop_scan_end(&scan);
-        for (size_t k = 0; k < runs->count && !s->tracked; k++)
-                runs->list[k].written = true;
-        return r;
-}
-
 /* MADV_GUARD_INSTALL: kernel >= 6.15 tells; before, a guard page shows as swapped and reading it fails by name. */
 static int dump_guards(struct cop_dump *d, uint32_t proc, int pagemap_fd, struct cop_error *err)
 {
@@ -558,23 +531,16 @@ static int dump_process(struct cop_dump *d, uint32_t proc, struct cop_error *err
 {
         struct cop_vmas *vs = &d->vmas[proc];
         struct img_proc *ip = cop_image_record(d->writer, IMG_PROCS, proc);
-        struct area_state s = {.d = d, .proc = proc};
-        struct cop_runs runs = {0};
+        struct cop_dump_scan *scan = &d->scans[proc];
+        struct area_state s = {.d = d, .proc = proc, .tracked = scan->tracked};
+        struct cop_runs runs = scan->runs; /* cut at borders of areas here */
         uint32_t first_vma = cop_image_count(d->writer, IMG_VMAS),
                  first_extent = cop_image_count(d->writer, IMG_EXTENTS);
-        _cleanup_close_ int pagemap_fd = openat(d->tree.procs[proc].dir_fd, "pagemap", O_RDONLY | O_CLOEXEC);
         uint64_t special = 0;
         size_t k = 0;
         int r = 0;
 
-        if (pagemap_fd < 0)
-                return cop_error_errno(err, errno, "opening pagemap of pid %d", d->tree.procs[proc].nspid);
-        if (d->request->tracker && d->tracking)
-                s.tracked = cop_tracker_find(d->request->tracker, d->tree.procs[proc].pid);
         s.old = cop_parent_proc(d->parent, d->tree.procs[proc].nspid);
-        r = scan_areas(&s, pagemap_fd, vs, &runs);
-        if (r < 0)
-                r = cop_error_errno(err, -r, "scanning memory of pid %d", d->tree.procs[proc].nspid);
         for (size_t i = 0; i < vs->count && r == 0; i++) {
                 const struct cop_vma *v = &vs->list[i];
                 if (v->special) {
@@ -614,10 +580,9 @@ static int dump_process(struct cop_dump *d, uint32_t proc, struct cop_error *err
         ip->first_vma = first_vma;
         ip->vmas = cop_image_count(d->writer, IMG_VMAS) - first_vma;
         if (r == 0)
-                r = dump_guards(d, proc, pagemap_fd, err);
+                r = dump_guards(d, proc, scan->pagemap_fd, err);
         if (r == 0)
                 r = write_new(d, proc, first_extent, err);
-        free(runs.list);
         free(s.extents);
         free(s.patches);
         return r;

@@ -222,6 +222,7 @@ static void dump_done(struct cop_dump *d)
         for (size_t i = 0; d->vmas && i < d->tree.count; i++)
                 cop_vmas_done(&d->vmas[i]);
         free(d->vmas);
+        cop_dump_scan_done(d);
         for (size_t i = 0; i < d->file_count; i++)
                 cop_close(d->files[i].own_fd);
         free(d->files);
@@ -268,13 +269,18 @@ static int run_stages(struct cop_dump *d, struct cop_freeze_result *res, struct 
                 r = cop_dump_procs(d, err);
         dump_clocks(d);
         STAGE(res, 3, last);
+        if (r == 0 && d->request->tracker && !(d->request->flags & COP_FREEZE_KILL))
+                r = cop_tracker_adopt(d->request->tracker, d, err);
+        if (r == 0)
+                r = cop_dump_scan_begin(d, err);
         if (r == 0)
                 r = cop_dump_sysv(d, err);
         if (r == 0)
                 r = cop_dump_descriptors(d, err);
+        int scanned = cop_dump_scan_end(d, r < 0 ? NULL : err);
         STAGE(res, 4, last);
-        if (r == 0 && d->request->tracker && !(d->request->flags & COP_FREEZE_KILL))
-                r = cop_tracker_adopt(d->request->tracker, d, err);
+        if (r == 0)
+                r = scanned;
         if (r == 0)
                 r = cop_dump_memory(d, err);
         if (r == 0)

@@ -58,7 +58,7 @@ uint64_t cop_scan_next(const struct cop_scan_arg *arg, const struct cop_page_reg
 
 static int scan(struct cop_runs *r, int pagemap_fd, uint64_t start, uint64_t end, unsigned flags)
 {
-        static struct cop_page_region regions[2048];
+        struct cop_page_region regions[2048]; /* 48 KiB of stack */
         uint64_t not =
                 COP_PAGE_IS_PFNZERO | cop_scan_guard(pagemap_fd) | (flags & COP_SCAN_ANONYMOUS ? 0 : COP_PAGE_IS_FILE);
         struct cop_scan_arg arg = {

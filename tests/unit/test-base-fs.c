@@ -1,8 +1,10 @@
 #include "lib/test.h"
 
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -143,6 +145,23 @@ TEST(kernel_files_are_never_created)
         ASSERT_ERRNO(cop_write_kernel_file(dir, "cgroup.procs", "0", &err), ENOENT);
         ASSERT_CONTAINS(err.message, "cgroup.procs");
         ASSERT_OK(cop_write_kernel_file(AT_FDCWD, "/proc/self/comm", "renamed", &err), &err);
+}
+
+TEST(spread_subfolders)
+{
+        _cleanup_close_ int dir = open_dir();
+        int flags = 0;
+
+        cop_spread_subfolders("/nonexistent");
+        cop_spread_subfolders("/proc");
+        cop_spread_subfolders(test_dir());
+        cop_spread_subfolders(test_dir());
+        if (ioctl(dir, FS_IOC_GETFLAGS, &flags) < 0 || !(flags & FS_TOPDIR_FL))
+                SKIP("this file system has no such flag");
+        ASSERT_OK(mkdirat(dir, "a", 0700), NULL);
+        _cleanup_close_ int sub = openat(dir, "a", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        ASSERT_OK(ioctl(sub, FS_IOC_GETFLAGS, &flags), NULL);
+        ASSERT_EQ(flags & FS_TOPDIR_FL, 0); /* what lies together in one stays together */
 }
 
 TEST(mkdir_p)
