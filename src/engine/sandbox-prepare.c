@@ -41,7 +41,20 @@ static void on_lost(const struct cop_error *err, void *userdata)
         spoil(p);
 }
 
-struct cop_sandbox_row *cop_sandbox_row_like(const struct cop_sandbox_row *like, const char *name)
+/* Nothing that happens inside is told to anybody, so a sandbox in which something ends is not handed out. */
+static void on_event(struct cop_msg *event, void *userdata)
+{
+        struct cop_sandbox *p = userdata;
+
+        if (event->type == COP_WIRE_EVENT_BOUND) {
+                cop_sandbox_write_generation(p);
+                cop_contexts_meet(p, true);
+        } else if (event->type == COP_WIRE_EVENT_EXIT || event->type == COP_WIRE_EVENT_ENDED) {
+                spoil(p);
+        }
+}
+
+struct cop_sandbox_row *cop_sandbox_row_like(const struct cop_sandbox_row *like, const char *name, bool node)
 {
         struct cop_sandbox_row *row = calloc(1, sizeof(*row));
 
@@ -52,12 +65,16 @@ struct cop_sandbox_row *cop_sandbox_row_like(const struct cop_sandbox_row *like,
         row->name = name ? strdup(name) : NULL;
         row->limits = like->limits ? strdup(like->limits) : NULL;
         row->workdir = like->workdir ? strdup(like->workdir) : NULL;
+        if (node) {
+                memcpy(row->node_id, like->node_id, sizeof(row->node_id));
+                row->layers = like->layers ? strdup(like->layers) : NULL;
+        }
         return row;
 }
 
 static int begin(struct cop_sandbox *p, struct cop_error *err)
 {
-        const struct cop_keeper_events events = {.lost = on_lost, .userdata = p};
+        const struct cop_keeper_events events = {on_event, on_lost, p};
         struct cop_engine *e = p->engine;
         _cleanup_close_ int uids_fd = -EBADF;
 
@@ -73,17 +90,27 @@ static int begin(struct cop_sandbox *p, struct cop_error *err)
         return r < 0 ? r : cop_sandbox_send_prepare(p, err);
 }
 
-/* Nothing that happens inside is told to anybody, so a sandbox in which something ends is not handed out. */
-static void on_event(struct cop_msg *event, void *userdata)
+/* row: stolen, NULL when there was no memory for it. */
+static struct cop_sandbox *prepare(struct cop_engine *e, struct cop_sandbox_row *row)
 {
-        struct cop_sandbox *p = userdata;
+        struct cop_sandbox *p;
+        struct cop_error err;
 
-        if (event->type == COP_WIRE_EVENT_BOUND) {
-                cop_sandbox_write_generation(p);
-                cop_contexts_meet(p, true);
-        } else if (event->type == COP_WIRE_EVENT_EXIT || event->type == COP_WIRE_EVENT_ENDED) {
-                spoil(p);
-        }
+        if (!row || cop_sandbox_new(e, row, &p, &err) < 0)
+                return NULL;
+        e->sandboxes = p->next; /* it has just become the first */
+        p->next = e->prepared;
+        e->prepared = p;
+        if (begin(p, &err) == 0)
+                return p;
+        cop_log_debug("preparing a sandbox of image %s: %s", p->row->image_id, err.message);
+        cop_sandbox_unprepare(p);
+        return NULL;
+}
+
+struct cop_sandbox *cop_sandbox_prepare(struct cop_engine *e, const struct cop_sandbox_row *like, const char *name)
+{
+        return prepare(e, cop_sandbox_row_like(like, name, false));
 }
 
 static void on_thawed(struct cop_msg *reply, const struct cop_error *err, void *userdata)
@@ -99,36 +126,14 @@ static void on_thawed(struct cop_msg *reply, const struct cop_error *err, void *
 
 struct cop_sandbox *cop_sandbox_thaw_ahead(struct cop_engine *e, const struct cop_sandbox_row *like)
 {
-        struct cop_sandbox *p = cop_sandbox_prepare(e, like, NULL);
+        struct cop_sandbox *p = prepare(e, cop_sandbox_row_like(like, NULL, true));
         struct cop_error err;
 
         if (!p)
                 return NULL;
-        const struct cop_keeper_events events = {.event = on_event, .lost = on_lost, .userdata = p};
-        cop_keeper_set_events(p->keeper, &events);
-        memcpy(p->row->node_id, like->node_id, sizeof(p->row->node_id));
-        p->row->layers = like->layers ? strdup(like->layers) : NULL;
         if (p->row->layers &&
             cop_sandbox_send_start(p, p->row->node_id, COP_THAW_FORK | COP_THAW_AHEAD, on_thawed, p, &err) == 0)
                 return p;
-        cop_sandbox_unprepare(p);
-        return NULL;
-}
-
-struct cop_sandbox *cop_sandbox_prepare(struct cop_engine *e, const struct cop_sandbox_row *like, const char *name)
-{
-        struct cop_sandbox_row *row = cop_sandbox_row_like(like, name);
-        struct cop_sandbox *p;
-        struct cop_error err;
-
-        if (!row || cop_sandbox_new(e, row, &p, &err) < 0)
-                return NULL;
-        e->sandboxes = p->next; /* it has just become the first */
-        p->next = e->prepared;
-        e->prepared = p;
-        if (begin(p, &err) == 0)
-                return p;
-        cop_log_debug("preparing a sandbox of image %s: %s", like->image_id, err.message);
         cop_sandbox_unprepare(p);
         return NULL;
 }

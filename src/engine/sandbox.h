@@ -61,8 +61,9 @@ int cop_sandbox_check_name(struct cop_engine *e, const char *name, const struct 
 
 /* -- sandbox-prepare.c --------------------------------------------------------------------------------------------- */
 
-/* As the row of a sandbox like this one would be, with a new id, as far as a start needs it before there is a node; NULL: no memory. */
-struct cop_sandbox_row *cop_sandbox_row_like(const struct cop_sandbox_row *like, const char *name);
+/* As the row of a sandbox like this one would be, with a new id, as far as a start needs it before there is a node; node: and as far as
+ * it needs that.  NULL: no memory. */
+struct cop_sandbox_row *cop_sandbox_row_like(const struct cop_sandbox_row *like, const char *name, bool node);
 /* Makes for a sandbox with the image, limits and working folder of this row, and this name (NULL = none), what can be made before
  * there is a node: for cop_sandbox_params.prepared, else to be unprepared.  NULL when it cannot, or not now. */
 struct cop_sandbox *cop_sandbox_prepare(struct cop_engine *e, const struct cop_sandbox_row *like, const char *name);

@@ -98,13 +98,9 @@ static void make_like(struct spare *spare, const struct cop_sandbox_row *row)
                 return;
         }
         empty_out(spare);
-        if (!(spare->like = cop_sandbox_row_like(row, NULL)))
-                return;
-        if (spare->golden) {
-                memcpy(spare->like->node_id, row->node_id, sizeof(spare->like->node_id));
-                spare->like->layers = row->layers ? strdup(row->layers) : NULL;
-        }
-        cop_source_set_time(spare->timer, cop_usec_add(now, SPARE_AFTER));
+        spare->like = cop_sandbox_row_like(row, NULL, spare->golden);
+        if (spare->like)
+                cop_source_set_time(spare->timer, cop_usec_add(now, SPARE_AFTER));
 }
 
 void cop_spare_make_like(struct cop_engine *e, const struct cop_sandbox_row *row, bool golden)
@@ -138,8 +134,10 @@ void cop_spare_spoiled(const struct cop_sandbox *p)
 {
         struct cop_spares *spares = p->engine->spares;
 
-        if (spares && (spares->empty.sandbox == p || spares->golden.sandbox == p))
-                cop_source_set_time(p == spares->golden.sandbox ? spares->golden.timer : spares->empty.timer, 0);
+        if (spares && spares->empty.sandbox == p)
+                cop_source_set_time(spares->empty.timer, 0);
+        else if (spares && spares->golden.sandbox == p)
+                cop_source_set_time(spares->golden.timer, 0);
 }
 
 void cop_spare_forget(struct cop_engine *e, const char *node)

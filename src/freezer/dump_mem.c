@@ -14,7 +14,6 @@
  * Pages are written in two passes, short runs first: what the thaw will copy then lies together in the file and is read
  * with a few calls.
  */
-#include <fcntl.h>
 #include <linux/fs.h>
 #include <stdlib.h>
 #include <string.h>
