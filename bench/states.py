@@ -12,7 +12,8 @@ from pathlib import Path
 
 OFF = {"checkpoints": "off", "idle_seconds": 0}
 USUAL = {"idle_seconds": 0}  # a checkpoint after each cell
-REST = 0.3  # s: a checkpoint is made
+REST = 0.5  # s: a checkpoint is made, and the next copy is thawed ahead
+UNREADY = 0.08  # s: the last cell has its checkpoint, and no other copy is thawed yet
 MEASURE_FORK = """
 import os, time
 def fork_ms():
@@ -47,22 +48,35 @@ class States:
     def fork(self):
         """Of a session at rest, whose last cell has its checkpoint; and of one whose state has to be saved first."""
         for megabytes, goal in ((100, 25), (1024, 30)):
-            self.fork_one(f"fork.to_cell_{megabytes}m", megabytes, USUAL, f"p50 <= {goal}")
-        self.fork_one("fork.unsaved_100m", 100, OFF)
+            self.fork_one(megabytes, USUAL, "to_cell", "unready", f"p50 <= {goal}")
+        self.fork_one(100, OFF, "unsaved")
         self.fork_many()
 
-    def fork_one(self, name, megabytes, policy, goal=None):
+    def fork_to_cell(self, sb):
+        """The child, and how long it took until its first answer."""
+        begin = time.perf_counter()
+        child = self.forks(sb, 1)[0]
+        assert child.text("x") == "41"
+        return child, (time.perf_counter() - begin) * 1e3
+
+    def fork_one(self, megabytes, policy, name, unready=None, goal=None):
+        """unready: the row of another fork so soon after the first that nothing is kept ready for it, as for a session's first one."""
         sb = self.forked_session(megabytes, policy)
-        times, base = [], []
+        rows = {name: [], unready: []} if unready else {name: []}
+        base = []
         for _ in range(self.rounds(15)):
             time.sleep(REST)
-            begin = time.perf_counter()
-            child = self.forks(sb, 1)[0]
-            assert child.text("x") == "41"
-            times.append((time.perf_counter() - begin) * 1e3)
-            child.remove()
+            children = []
+            for times in rows.values():
+                child, spent = self.fork_to_cell(sb)
+                times.append(spent)
+                children.append(child)
+                time.sleep(UNREADY)
+            for child in children:
+                child.remove()
             base.append(self.fork_baseline(sb))
-        self.row(name, "ms", times, "fork() of the same kernel", base, goal)
+        for row, times in rows.items():
+            self.row(f"fork.{row}_{megabytes}m", "ms", times, "fork() of the same kernel", base, goal if row == name else None)
         sb.remove()
 
     def forked_session(self, megabytes, policy):

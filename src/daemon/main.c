@@ -48,7 +48,7 @@ static const char usage[] =
         "  --listen ADDRESS:PORT  also serve TCP, such as 127.0.0.1:8000; callers need a token (coppice token new)\n"
         "  --listen-insecure-any  allow an address that other machines reach, although HTTP is not encrypted\n"
         "  --allow-host NAME      accept this name in the Host header over TCP; may be repeated\n"
-        "  --no-spare             keep nothing ready for the next fork or golden state (some ms more)\n"
+        "  --no-spare             keep nothing ready for the next fork or golden state (10-15 ms more)\n"
         "  --log-level LEVEL      error, warning, info or debug (default: $COPPICE_LOG, else info)\n"
         "  --ready-fd N           write one line to this descriptor when requests are answered\n"
         "  --list-routes          print method and path of every call and exit\n"

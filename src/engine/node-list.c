@@ -100,6 +100,7 @@ static void delete_node(struct cop_engine *e, const struct cop_node_row *row)
 {
         if (cop_store_node_delete(e->store, row->id, NULL) < 0)
                 return;
+        cop_spare_forget(e, row->id);
         discard_after_row(e, row);
 }
 

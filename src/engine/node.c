@@ -344,6 +344,8 @@ static void on_frozen(struct cop_msg *reply, const struct cop_error *err, void *
                 cop_node_flatten_if_deep(e, m->row);
                 if (!m->taken && !m->end && !m->files_only) /* the keeper did not tell earlier */
                         cop_checkpoint_is_at(sb, m->row->id);
+                if (!m->files_only)
+                        cop_spare_follow(e, m->row);
         }
         tell_made(m, err);
         if (!err && strcmp(m->row->reason, "snapshot") == 0)

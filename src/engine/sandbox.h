@@ -82,12 +82,13 @@ void cop_engine_prepared_drop(struct cop_engine *e); /* at shutdown, before cop_
 
 /* One like this has just been made from memory: the next may be alike.  golden: of its image's golden state. */
 void cop_spare_make_like(struct cop_engine *e, const struct cop_sandbox_row *row, bool golden);
-/* An empty one is there, whatever memory is to be thawed. */
-bool cop_spare_fits(const struct cop_engine *e, const struct cop_sandbox_row *row, const char *name);
+void cop_spare_follow(struct cop_engine *e, const struct cop_node_row *head); /* a session has just got this head */
+/* How many are there for sandboxes with this row. */
+unsigned cop_spare_fits(const struct cop_engine *e, const struct cop_sandbox_row *row, const char *name);
 /* The spare when it fits, as cop_sandbox_prepare or cop_sandbox_thaw_ahead; else NULL. */
 struct cop_sandbox *cop_spare_take(struct cop_engine *e, const struct cop_sandbox_row *row);
 void cop_spare_spoiled(const struct cop_sandbox *p); /* its keeper was given up; if it is a spare, it goes soon */
-void cop_spare_forget(struct cop_engine *e, const char *node); /* no image begins as it any more */
+void cop_spare_forget(struct cop_engine *e, const char *node); /* nothing begins as it any more */
 void cop_spare_drop(struct cop_engine *e);                     /* at shutdown, before cop_engine_prepared_drop */
 
 /* -- sandbox-start.c ----------------------------------------------------------------------------------------------- */

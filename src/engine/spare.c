@@ -1,51 +1,49 @@
 /* Theory of operation: the spares
  *
- * A sandbox that begins with memory (a fork, a golden state) is thawed within some milliseconds, of which its keeper, folders, cgroup and
- * namespaces are a good part.  So two of these are kept ready, made a moment after the last such sandbox and like it, without a name:
+ * A sandbox that begins with memory (a fork, a golden state) is thawed within some milliseconds, which whoever asked for it waits.  So
+ * what the next one may be is kept ready, made a moment after the last such sandbox and like it, without a name:
  *
- *      empty     as prepared by sandbox-prepare.c, without files or memory: for the next fork of a sandbox like it
+ *      empty     as prepared by sandbox-prepare.c, without files or memory: for the next of the same image and limits
  *      golden    thawed ahead, once a sandbox began as its image's golden state: for the next that does
+ *      branch    thawed ahead, once a session was forked, or a sandbox made from a snapshot: for the next from there.  It follows a
+ *                session that goes on: after a cell, as soon as the session has come to rest, it is its new head
  *
- * An empty one costs a keeper that sleeps (2 MiB) and a range of uids, a golden one besides what a thawed tree takes that does nothing.
- * Each goes when nobody has made a sandbox like it for some minutes.
+ * What is thawed ahead stands still (COP_THAW_AHEAD): nothing runs in it before somebody has it.  An empty one costs a keeper that sleeps
+ * (2 MiB) and a range of uids, the others besides what the tree's own pages take, some MiB.  Each goes when nobody has made a sandbox
+ * like it for a while.
  *
  *      a sandbox was made from memory ── 0.2 s later ──► spare ──┬── cop_spare_take: the next one, when it fits
- *                                                                ├── SPARE_LIFE later, or another kind was made: gone
- *                                                                └── its golden state goes: gone
+ *                       the session has a new head ──────► ▲     ├── nobody wanted it, or another kind was made: gone
+ *                                                                └── its node goes, its session sleeps or has ended: gone
  */
-#include "engine/sandbox.h"
+#include "engine/node.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define SPARE_AFTER (200 * USEC_PER_MSEC) /* not beside the first cell of the one that was just made */
 #define SPARE_LIFE (300 * USEC_PER_SEC)
+#define BRANCH_LIFE (60 * USEC_PER_SEC) /* since the last branch: it is made anew with each cell */
+
+enum spare_kind { SPARE_EMPTY, SPARE_GOLDEN, SPARE_BRANCH, SPARE__MAX };
 
 struct spare {
-        struct cop_engine *engine;    /* borrowed */
-        bool golden;                  /* thawed ahead: like->node_id */
+        struct cop_engine *engine; /* borrowed */
+        enum spare_kind kind;
         struct cop_sandbox *sandbox;  /* owned; NULL = there is none now */
-        struct cop_sandbox_row *like; /* owned: what it is, or is to be */
+        struct cop_sandbox_row *like; /* owned: what it is, or is to be; NULL = nothing */
+        char source[COP_ID_MAX];      /* BRANCH: the session whose head it is; "" = a node that stays as it is */
+        usec_t wanted;                /* CLOCK_MONOTONIC: when one like it was made last */
         struct cop_source *timer;     /* owned: to be made, or to go */
 };
 
 struct cop_spares {
-        struct spare empty, golden;
+        struct spare list[SPARE__MAX];
 };
 
-static void on_timer(struct cop_source *s, usec_t now, void *userdata)
+static bool is_outdated(const struct spare *spare)
 {
-        struct spare *spare = userdata;
-
-        cop_source_set_time(s, USEC_INFINITY);
-        if (spare->sandbox) { /* nobody wanted it, or it is spoiled */
-                cop_sandbox_unprepare(TAKE_PTR(spare->sandbox));
-                return;
-        }
-        spare->sandbox = spare->golden ? cop_sandbox_thaw_ahead(spare->engine, spare->like)
-                                       : cop_sandbox_prepare(spare->engine, spare->like, NULL);
-        if (spare->sandbox)
-                cop_source_set_time(s, cop_usec_add(now, SPARE_LIFE));
+        return spare->sandbox && strcmp(spare->sandbox->row->node_id, spare->like->node_id) != 0;
 }
 
 /* Without one, and none to be made. */
@@ -53,7 +51,42 @@ static void empty_out(struct spare *spare)
 {
         cop_sandbox_unprepare(TAKE_PTR(spare->sandbox));
         cop_sandbox_row_free(TAKE_PTR(spare->like));
+        spare->source[0] = '\0';
         cop_source_set_time(spare->timer, USEC_INFINITY);
+}
+
+static usec_t end_of_life(const struct spare *spare)
+{
+        return cop_usec_add(spare->wanted, spare->kind == SPARE_BRANCH ? BRANCH_LIFE : SPARE_LIFE);
+}
+
+static void make(struct spare *spare)
+{
+        struct cop_sandbox *source = spare->source[0] ? cop_sandbox_by_id(spare->engine, spare->source) : NULL;
+
+        if (spare->source[0] && (!source || source->state != COP_SANDBOX_RUNNING)) {
+                empty_out(spare);
+                return;
+        }
+        if (source && cop_sandbox_busy_with(source))
+                return; /* what comes of that has a node of its own */
+        spare->sandbox = spare->kind == SPARE_EMPTY ? cop_sandbox_prepare(spare->engine, spare->like, NULL)
+                                                    : cop_sandbox_thaw_ahead(spare->engine, spare->like);
+        if (spare->sandbox)
+                cop_source_set_time(spare->timer, end_of_life(spare));
+}
+
+static void on_timer(struct cop_source *s, usec_t now, void *userdata)
+{
+        struct spare *spare = userdata;
+        bool gone = spare->sandbox && !is_outdated(spare); /* nobody wanted it, or it is spoiled */
+
+        cop_source_set_time(s, USEC_INFINITY);
+        cop_sandbox_unprepare(TAKE_PTR(spare->sandbox));
+        if (now >= end_of_life(spare))
+                empty_out(spare);
+        else if (!gone)
+                make(spare);
 }
 
 static struct cop_spares *get(struct cop_engine *e)
@@ -62,45 +95,64 @@ static struct cop_spares *get(struct cop_engine *e)
 
         if (e->spares || e->no_spare || e->closing)
                 return e->spares;
-        struct cop_spares *spares = calloc(1, sizeof(*spares));
-        if (!spares)
-                return NULL;
-        spares->empty.engine = spares->golden.engine = e;
-        spares->golden.golden = true;
-        int r = cop_loop_add_timer(e->loop, USEC_INFINITY, on_timer, &spares->empty, &spares->empty.timer, &err);
-        if (r == 0)
-                r = cop_loop_add_timer(e->loop, USEC_INFINITY, on_timer, &spares->golden, &spares->golden.timer, &err);
-        if (r < 0) {
-                cop_log_debug("spare: %s", err.message);
-                cop_source_free(spares->empty.timer);
-                free(spares);
-                return NULL;
+        struct cop_spares *spares = e->spares = calloc(1, sizeof(*spares));
+        for (enum spare_kind kind = 0; spares && kind < SPARE__MAX; kind++) {
+                struct spare *spare = &spares->list[kind];
+                *spare = (struct spare){.engine = e, .kind = kind};
+                if (cop_loop_add_timer(e->loop, USEC_INFINITY, on_timer, spare, &spare->timer, &err) < 0) {
+                        cop_log_debug("spare: %s", err.message);
+                        cop_spare_drop(e);
+                        break;
+                }
         }
-        return e->spares = spares;
+        return e->spares;
 }
 
 static bool fits(const struct spare *spare, const struct cop_sandbox_row *row, const char *name)
 {
-        return !name && spare->sandbox && cop_sandbox_prepared_like(spare->sandbox, row);
+        return !name && spare->sandbox && (spare->kind == SPARE_EMPTY || spare->sandbox->thawed_ahead) &&
+               cop_sandbox_prepared_like(spare->sandbox, row);
 }
 
-bool cop_spare_fits(const struct cop_engine *e, const struct cop_sandbox_row *row, const char *name)
+unsigned cop_spare_fits(const struct cop_engine *e, const struct cop_sandbox_row *row, const char *name)
 {
-        return e->spares && fits(&e->spares->empty, row, name);
+        unsigned n = 0;
+
+        for (enum spare_kind kind = 0; e->spares && kind < SPARE__MAX; kind++)
+                n += fits(&e->spares->list[kind], row, name);
+        return n;
+}
+
+static void make_soon(struct spare *spare, struct cop_sandbox_row *like)
+{
+        cop_sandbox_row_free(spare->like);
+        spare->like = like;
+        cop_source_set_time(spare->timer, cop_usec_add(cop_now(CLOCK_MONOTONIC), SPARE_AFTER));
 }
 
 static void make_like(struct spare *spare, const struct cop_sandbox_row *row)
 {
-        usec_t now = cop_now(CLOCK_MONOTONIC);
-
-        if (fits(spare, row, NULL)) {
-                cop_source_set_time(spare->timer, cop_usec_add(now, SPARE_LIFE));
+        spare->wanted = cop_now(CLOCK_MONOTONIC);
+        if (spare->sandbox && cop_sandbox_prepared_like(spare->sandbox, row)) {
+                cop_source_set_time(spare->timer, end_of_life(spare));
                 return;
         }
         empty_out(spare);
-        spare->like = cop_sandbox_row_like(row, NULL, spare->golden);
-        if (spare->like)
-                cop_source_set_time(spare->timer, cop_usec_add(now, SPARE_AFTER));
+        struct cop_sandbox_row *like = cop_sandbox_row_like(row, NULL, spare->kind != SPARE_EMPTY);
+        if (like)
+                make_soon(spare, like);
+}
+
+static void make_branch_like(struct spare *spare, const struct cop_sandbox_row *row)
+{
+        _cleanup_(cop_node_row_freep) struct cop_node_row *node = NULL;
+
+        if (row->name) /* so will the next one be, and a spare has none */
+                return;
+        make_like(spare, row);
+        spare->source[0] = '\0';
+        if (row->fork_id[0] && cop_store_node_get(spare->engine->store, row->node_id, &node, NULL) == 0)
+                memcpy(spare->source, node->sandbox_id, sizeof(spare->source));
 }
 
 void cop_spare_make_like(struct cop_engine *e, const struct cop_sandbox_row *row, bool golden)
@@ -109,51 +161,66 @@ void cop_spare_make_like(struct cop_engine *e, const struct cop_sandbox_row *row
 
         if (!spares)
                 return;
-        make_like(&spares->empty, row);
+        make_like(&spares->list[SPARE_EMPTY], row);
         if (golden)
-                make_like(&spares->golden, row);
+                make_like(&spares->list[SPARE_GOLDEN], row);
+        else
+                make_branch_like(&spares->list[SPARE_BRANCH], row);
 }
 
-static struct cop_sandbox *take(struct spare *spare, const struct cop_sandbox_row *row)
+void cop_spare_follow(struct cop_engine *e, const struct cop_node_row *head)
 {
-        if (!fits(spare, row, row->name) || (spare->golden && !spare->sandbox->thawed_ahead))
-                return NULL;
-        cop_source_set_time(spare->timer, USEC_INFINITY);
-        return TAKE_PTR(spare->sandbox);
+        struct spare *spare = e->spares ? &e->spares->list[SPARE_BRANCH] : NULL;
+        struct cop_sandbox_row *like;
+
+        if (!spare || !spare->like || strcmp(spare->source, head->sandbox_id) != 0 ||
+            !(like = cop_sandbox_row_like(spare->like, NULL, true)))
+                return;
+        memcpy(like->node_id, head->id, sizeof(like->node_id));
+        free(like->layers);
+        like->layers = cop_layers_cut(e, head->layers);
+        make_soon(spare, like);
 }
 
 struct cop_sandbox *cop_spare_take(struct cop_engine *e, const struct cop_sandbox_row *row)
 {
-        if (!e->spares)
-                return NULL;
-        struct cop_sandbox *golden = take(&e->spares->golden, row);
-        return golden ? golden : take(&e->spares->empty, row);
+        for (enum spare_kind kind = SPARE__MAX; e->spares && kind > 0; kind--) { /* the empty one last */
+                struct spare *spare = &e->spares->list[kind - 1];
+                if (!fits(spare, row, row->name))
+                        continue;
+                cop_source_set_time(spare->timer, USEC_INFINITY);
+                return TAKE_PTR(spare->sandbox);
+        }
+        return NULL;
 }
 
 void cop_spare_spoiled(const struct cop_sandbox *p)
 {
         struct cop_spares *spares = p->engine->spares;
 
-        if (spares && spares->empty.sandbox == p)
-                cop_source_set_time(spares->empty.timer, 0);
-        else if (spares && spares->golden.sandbox == p)
-                cop_source_set_time(spares->golden.timer, 0);
+        for (enum spare_kind kind = 0; spares && kind < SPARE__MAX; kind++)
+                if (spares->list[kind].sandbox == p)
+                        cop_source_set_time(spares->list[kind].timer, 0);
 }
 
 void cop_spare_forget(struct cop_engine *e, const char *node)
 {
-        if (e->spares && e->spares->golden.like && strcmp(e->spares->golden.like->node_id, node) == 0)
-                empty_out(&e->spares->golden);
+        for (enum spare_kind kind = 0; e->spares && kind < SPARE__MAX; kind++) {
+                struct spare *spare = &e->spares->list[kind];
+                if ((spare->like && strcmp(spare->like->node_id, node) == 0) ||
+                    (spare->sandbox && strcmp(spare->sandbox->row->node_id, node) == 0))
+                        empty_out(spare);
+        }
 }
 
 void cop_spare_drop(struct cop_engine *e)
 {
-        if (!e->spares)
-                return;
-        empty_out(&e->spares->empty);
-        empty_out(&e->spares->golden);
-        cop_source_free(e->spares->empty.timer);
-        cop_source_free(e->spares->golden.timer);
-        free(e->spares);
-        e->spares = NULL;
+        struct cop_spares *spares = TAKE_PTR(e->spares);
+
+        for (enum spare_kind kind = 0; spares && kind < SPARE__MAX; kind++) {
+                if (spares->list[kind].timer)
+                        empty_out(&spares->list[kind]);
+                cop_source_free(spares->list[kind].timer);
+        }
+        free(spares);
 }

@@ -124,6 +124,8 @@ struct cop_thaw_request {
         /* Called once in the caller's process, when all sockets are there and take connections, which nobody answers before the tree
          * runs, or ever, when the thaw fails.  May be NULL. */
         void (*bound)(void *userdata);
+        /* Called in the caller's process, when nothing is left to be done but to let the tree go.  May be NULL. */
+        int (*before_run)(void *userdata, struct cop_error *err);
         void *userdata;
 };
 

@@ -713,6 +713,8 @@ int cop_thaw(const struct cop_thaw_request *request, struct cop_thaw_result *ret
         STAGE(5);
         if (r == 0)
                 r = give_registers(&t, err);
+        if (r == 0 && request->before_run)
+                r = request->before_run(request->userdata, err);
         STAGE(6);
         if (r == 0) {
                 let_go(&t);

@@ -8,6 +8,8 @@
  *
  * LINGER 0: closing never waits.  RCVHWM 0 on iopub: the default of 1000 messages makes the kernel's side drop, the final
  * `idle` too, unless it was told to wait (bounded).  RECONNECT_IVL 5 ms: the file appears at bind(), an instant before listen().
+ * HANDSHAKE_IVL 0: a kernel that was thawed ahead answers when it is let go, which may be minutes later; how long an answer may take is
+ * the caller's part.
  */
 #include "channel.h"
 
@@ -69,6 +71,7 @@ static int configure(struct cop_channel *c, enum cop_channel_kind kind, const st
 
         r |= set_int(c->socket, ZMQ_RECONNECT_IVL, 5);
         r |= set_int(c->socket, ZMQ_RECONNECT_IVL_MAX, 1000);
+        r |= set_int(c->socket, ZMQ_HANDSHAKE_IVL, 0);
         r |= zmq_setsockopt(c->socket, ZMQ_MAXMSGSIZE, &frame_max, sizeof(frame_max));
         if (kind == COP_CHANNEL_IOPUB) {
                 r |= set_int(c->socket, ZMQ_RCVHWM, o->bounded ? BOUNDED_MESSAGES : 0);

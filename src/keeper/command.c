@@ -415,10 +415,15 @@ void cop_keep_signal(struct cop_keep *k, struct cop_msg *m)
 
 void cop_keep_list(struct cop_keep *k, struct cop_msg *m)
 {
+        struct cop_error err = COP_ERROR_NULL;
         struct cop_msg reply;
 
         _Static_assert(COP_KEEP_COMMANDS_MAX * (sizeof(struct cop_wire_entry) + 8) + 64 < COP_MSG_MAX,
                        "LIST fits a packet");
+        if (k->ahead && k->sandbox && cop_cgroup_freeze(cop_sandbox_cgroup(k->sandbox), false, &err) < 0) {
+                cop_keep_reply_error(k, k->client_number, m->id, &err);
+                return;
+        }
         k->ahead = false;
         cop_msg_init(&reply, COP_WIRE_REPLY, 0);
         for (struct cop_command *c = k->commands; c; c = c->next) {

@@ -50,7 +50,7 @@ struct cop_keep {
 
         enum cop_keep_state state;
         bool end_told; /* a client knows that the sandbox ended */
-        bool ahead;    /* it runs, and nobody uses it yet (COP_THAW_AHEAD) */
+        bool ahead;    /* it is thawed and stands still: nobody uses it yet (COP_THAW_AHEAD) */
         char id[64];   /* the sandbox's, = cgroup name */
         char reason[64];
         struct cop_sandbox *sandbox;  /* owned */

@@ -160,6 +160,18 @@ static void finish(struct cop_keep *k)
         cop_keep_arm_idle(k);
 }
 
+/* Of a tree that stands still nothing is to run any more: v1's freezer lets go of nobody before, not even of those who are killed. */
+static void kill_all(struct cop_keep *k)
+{
+        struct cop_cgroup *cgroup = cop_sandbox_cgroup(k->sandbox);
+
+        cop_sandbox_kill(k->sandbox);
+        if (!k->ahead)
+                return;
+        cop_cgroup_kill(cgroup);
+        (void)cop_cgroup_freeze(cgroup, false, NULL);
+}
+
 static void on_stop_timer(struct cop_source *s, usec_t now, void *userdata)
 {
         struct cop_keep *k = userdata;
@@ -170,7 +182,7 @@ static void on_stop_timer(struct cop_source *s, usec_t now, void *userdata)
         if (init_lives) { /* the grace of STOP */
                 if (!k->kill_sent && (now >= k->stop_deadline ||
                                       cop_cgroup_signal(cop_sandbox_cgroup(k->sandbox), 0, k->init_pid) == 0)) {
-                        cop_sandbox_kill(k->sandbox);
+                        kill_all(k);
                         k->kill_sent = true;
                 }
                 if (!k->kill_sent)
@@ -406,7 +418,7 @@ static int start(struct cop_keep *k, const struct cop_msg *m, struct start_strin
                 return r;
         k->sandbox = TAKE_PTR(k->prepared);
         if (s->thaw)
-                r = cop_keep_thaw(k, &spec, s->thaw, cop_msg_u64_or(m, COP_TAG_FLAGS, 0) & COP_THAW_FORK, err);
+                r = cop_keep_thaw(k, &spec, s->thaw, (unsigned)cop_msg_u64_or(m, COP_TAG_FLAGS, 0), err);
         else
                 r = cop_sandbox_start(&spec, &k->sandbox, err);
         if (r < 0)

@@ -10,7 +10,7 @@ void cop_keep_freeze(struct cop_keep *k, struct cop_msg *m);
 void cop_keep_still(struct cop_keep *k, struct cop_msg *m);
 /* In place of starting an init: fills the ipc folder, thaws the node's memory into a new sandbox and takes its commands over.
  * spec.hold must be set.  On failure nothing is left. */
-int cop_keep_thaw(struct cop_keep *k, const struct cop_sandbox_spec *spec, const char *node, bool fork,
+int cop_keep_thaw(struct cop_keep *k, const struct cop_sandbox_spec *spec, const char *node, unsigned flags,
                   struct cop_error *err);
 /* The same when what follows the thaw failed: the tree goes. */
 void cop_keep_thaw_undo(struct cop_keep *k);

@@ -7,6 +7,9 @@
  * What led out of the tree gets new ends under the same names: init's control socket, init's program (the node's copy), the pipes of
  * the commands.  Commands go on with their logs and what is left of their time limits; in a fork the logs are new.
  *
+ * A tree that is thawed ahead, for a sandbox that nobody has asked for yet, does not run: its cgroup is stopped before any of its threads
+ * has left the thaw, and goes on with the LIST of whoever takes it.
+ *
  * On any failure nothing is left, and the same keeper can be told to start something else.
  */
 #include <fcntl.h>
@@ -127,15 +130,31 @@ static void on_watch(struct cop_source *s, int fd, uint32_t revents, void *userd
         }
 }
 
+struct thawing {
+        struct cop_keep *keep;         /* borrowed */
+        struct cop_cgroup_visit visit; /* in the sandbox's cgroup, while the tree is made */
+        bool ahead;
+};
+
 static void tell_bound(void *userdata)
 {
-        struct cop_keep *k = userdata;
+        const struct thawing *t = userdata;
         struct cop_msg m;
 
-        if (!cop_keep_client_ready(k))
+        if (!cop_keep_client_ready(t->keep))
                 return;
         cop_msg_init(&m, COP_WIRE_EVENT_BOUND, 0);
-        cop_link_send(k->client, &m);
+        cop_link_send(t->keep->client, &m);
+}
+
+static int stop_ahead(void *userdata, struct cop_error *err)
+{
+        struct thawing *t = userdata;
+
+        if (!t->ahead)
+                return 0;
+        cop_cgroup_leave(&t->visit); /* or this process would stop, too */
+        return cop_cgroup_freeze(cop_sandbox_cgroup(t->keep->sandbox), true, err);
 }
 
 static int setup_inside(void *userdata, struct cop_error *err)
@@ -143,16 +162,16 @@ static int setup_inside(void *userdata, struct cop_error *err)
         return cop_sandbox_renew_proc(err);
 }
 
-static int thaw_tree(struct cop_keep *k, int mem_fd, struct cop_externals *x, int pair[static 2], struct cop_error *err)
+static int thaw_tree(struct cop_keep *k, int mem_fd, bool ahead, struct cop_externals *x, int pair[static 2],
+                     struct cop_error *err)
 {
         struct cop_sandbox_namespaces ns;
         struct cop_thaw_result result = {0};
-        struct cop_cgroup_visit visit;
-        struct cop_cgroup *cgroup = cop_sandbox_cgroup(k->sandbox);
+        struct thawing thawing = {.keep = k, .ahead = ahead};
 
         int r = cop_sandbox_namespaces(k->sandbox, &ns, err);
         if (r == 0)
-                r = cop_cgroup_enter(cgroup, &visit, err);
+                r = cop_cgroup_enter(cop_sandbox_cgroup(k->sandbox), &thawing.visit, err);
         if (r == 0) {
                 const struct cop_thaw_request request = {
                         .image_dir_fd = mem_fd,
@@ -168,11 +187,12 @@ static int thaw_tree(struct cop_keep *k, int mem_fd, struct cop_externals *x, in
                         .external_count = x->count,
                         .setup = setup_inside,
                         .bound = tell_bound,
-                        .userdata = k,
+                        .before_run = stop_ahead,
+                        .userdata = &thawing,
                         .waits = cop_keep_waits(k),
                 };
                 r = cop_thaw(&request, &result, err);
-                cop_cgroup_leave(&visit);
+                cop_cgroup_leave(&thawing.visit);
         }
         cop_close(ns.user_fd);
         cop_close(ns.mount_fd);
@@ -196,7 +216,7 @@ void cop_keep_thaw_undo(struct cop_keep *k)
         k->init_pid = 0;
 }
 
-int cop_keep_thaw(struct cop_keep *k, const struct cop_sandbox_spec *spec, const char *node, bool fork,
+int cop_keep_thaw(struct cop_keep *k, const struct cop_sandbox_spec *spec, const char *node, unsigned flags,
                   struct cop_error *err)
 {
         _cleanup_close_ int node_fd = -EBADF, mem_fd = -EBADF;
@@ -211,7 +231,7 @@ int cop_keep_thaw(struct cop_keep *k, const struct cop_sandbox_spec *spec, const
         if (r == 0)
                 r = cop_sandbox_start(spec, &k->sandbox, err);
         if (r == 0)
-                r = restore_commands(k, node_fd, fork, &x, err);
+                r = restore_commands(k, node_fd, flags & COP_THAW_FORK, &x, err);
         if (r == 0 &&
             (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0 || cop_set_nonblock(pair[0], 1) < 0))
                 r = cop_error_errno(err, errno, "socketpair");
@@ -223,7 +243,7 @@ int cop_keep_thaw(struct cop_keep *k, const struct cop_sandbox_spec *spec, const
                 r = MIN_OF(init_fd, 0);
         }
         if (r == 0)
-                r = thaw_tree(k, mem_fd, &x, pair, err);
+                r = thaw_tree(k, mem_fd, flags & COP_THAW_AHEAD, &x, pair, err);
         cop_externals_done(&x); /* our copies of the tree's ends */
         cop_close(pair[0]);
         if (r < 0)

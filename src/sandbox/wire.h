@@ -223,7 +223,8 @@ struct cop_wire_entry {
  * copied nothing, and with a PREPARE before it the node need not have been there yet); the keeper fills IPC from the node's ipc/, makes the namespaces, thaws the tree into them with the same pids
  * inside, binds init's control socket and the pipes of running commands anew, and goes on with the commands in `keep`.
  * FLAGS: COP_THAW_FORK: it is another sandbox than the one that was frozen (hostname, fresh wipe-on-fork memory; logs of commands
- * start empty).  COP_THAW_AHEAD: nobody uses it yet; until its LIST it goes, like what was prepared, when no client comes back.
+ * start empty).  COP_THAW_AHEAD: nobody uses it yet; until its LIST it stands still, and goes, like what was prepared, when no
+ * client comes back.
  * Errors: image_mismatch, image_damaged, start_failed: then nothing is left and the daemon may boot cold. */
 #define COP_NODE_END (1u << 0)
 #define COP_NODE_FILES (1u << 1)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
-from pathlib import Path
 
 import pytest
 
 from cli import Cli
 from client import ApiError, wait_for
-from test_daemon_death import processes_of
 from test_states import damage_memory, nodes_on_disk
 
 IMAGE = "/api/images/code-interpreter"
@@ -102,68 +99,6 @@ def test_each_has_random_numbers_of_its_own(golden, new):
     drawn = [evaluate(new(), draw) for _ in range(3)]
     for values in zip(*drawn):
         assert len(set(values)) == 3, drawn
-
-
-def test_one_is_thawed_ahead(sparing_daemon):
-    """Nobody sees it, the next sandbox like the last one is it, and it goes with whoever could want it."""
-    api, home = sparing_daemon.api, sparing_daemon.home
-    api.post(f"{IMAGE}/warm", {"code": "import socket, random, numpy; numpy.random.randn(); n = 41"}, timeout=300)
-    kernels = lambda id: [p for p in processes_of(id) if "coppice_kernel" in command_line(p)]  # noqa: E731
-    listed = lambda: {s["id"] for s in api.get("/api/sandboxes")["sandboxes"]}  # noqa: E731
-    hidden = lambda: set(os.listdir(home / "sandboxes")) - listed()  # noqa: E731
-    thawed = lambda: wait_for(lambda: next((id for id in hidden() if kernels(id)), None))  # noqa: E731
-    draw = "random.random(), numpy.random.rand(), numpy.random.randn(), __import__('os').urandom(8).hex()"
-
-    first = api.new()
-    drawn = [evaluate(first, draw)]
-    ahead = thawed()
-    assert ahead not in str(api.post("/api/gc", {"dry_run": True})["items"])
-    for params in ({"name": "named"}, {"memory": 1 << 30}, {"golden": False}):
-        other = api.new(**params)
-        assert other.id not in hidden() and other.id != ahead
-        other.remove()
-        if "memory" in params:  # the last one was of another kind: so is the next
-            wait_for(lambda: ahead not in os.listdir(home / "sandboxes"))
-            api.new().remove()
-            ahead = thawed()
-    second = api.new(env={"OWN": "1"}, labels={"l": "1"}, ttl_seconds=3600)
-    assert second.id == ahead and is_golden(second)
-    cell = second.ok("n += 1; socket.gethostname(), n, __import__('os').environ['OWN']")
-    assert cell["results"][0]["data"]["text/plain"] == f"({second.id.replace('_', '-')!r}, 42, '1')"
-    assert (cell["execution_count"], cell["generation"], cell["memory"]["kept"]) == (1, 1, True)
-    drawn.append(evaluate(second, draw))
-    assert all(len(set(values)) == 2 for values in zip(*drawn)), drawn
-    assert json.loads(second.read("/run/coppice/generation"))["sandbox_id"] == second.id
-    assert log_of(second)["sandbox.started"]["golden_node"] == second.info()["origin"]["node_id"]
-    second.suspend()
-    assert second.text("n") == "42"
-
-    # What ends in it ends it; the next sandbox is made the long way.
-    ahead = thawed()
-    os.kill(kernels(ahead)[0], signal.SIGKILL)
-    wait_for(lambda: ahead not in os.listdir(home / "sandboxes"))
-    assert not processes_of(ahead)
-    third = api.new()
-    assert is_golden(third) and third.text("n") == "41"
-
-    # The daemon dies, then stops; the golden state goes.
-    for end in (sparing_daemon.kill, sparing_daemon.stop, None):
-        api.new().remove()
-        ahead = thawed()
-        if end:
-            end()
-            sparing_daemon.start()
-        else:
-            api.delete(f"{IMAGE}/warm")
-        wait_for(lambda: ahead not in os.listdir(home / "sandboxes") and not processes_of(ahead))  # noqa: B023
-        assert first.text("n") == "41"
-
-
-def command_line(pid):
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text()
-    except OSError:
-        return ""
 
 
 @pytest.mark.parametrize("params, why", [

@@ -430,34 +430,6 @@ def test_a_fork_of_what_has_not_run_takes_the_head(sb, api, change):
     assert sb.text("x") == "1"
 
 
-def test_a_fork_takes_the_sandbox_that_is_kept_ready(sparing_daemon):
-    """And nobody sees it before, nothing takes it for garbage, and another name or another image does without."""
-    api = sparing_daemon.api
-    box = api.new(policy=POLICY)
-    box.ok("x = 1; import socket")
-    folders = lambda: {p.name for p in (sparing_daemon.home / "sandboxes").iterdir()}  # noqa: E731
-    rows = lambda: {s["id"] for s in api.get("/api/sandboxes")["sandboxes"]}  # noqa: E731
-    for count in (1, 3):
-        box.fork()[0].remove()
-        (spare,) = wait_for(lambda: folders() - rows())
-        assert spare not in str(api.post("/api/gc", {"dry_run": True})["items"])
-        named = box.fork(name="named")[0]
-        assert named.id != spare and named.text("socket.gethostname()") == "'named'"
-        named.remove()
-        copies = box.fork(count=count)
-        assert spare in {c.id for c in copies}
-        for copy in copies:
-            assert copy.text("x, socket.gethostname() == %r" % copy.id.replace("_", "-")) == "(1, True)"
-            copy.ok("open('/workspace/own', 'w').write('x')")
-            copy.remove()
-        assert box.text("x") == "1"
-    wait_for(lambda: folders() - rows())
-    sparing_daemon.stop()
-    sparing_daemon.start()
-    assert box.text("x") == "1"
-    wait_for(lambda: folders() == rows())
-
-
 def test_fork_counts_are_checked(sb, api):
     for count in (0, 101, -1, 1.5):
         with pytest.raises(ApiError) as error:

@@ -1,0 +1,208 @@
+"""Sandboxes that are kept ready for the next fork, snapshot's copy or golden state (engine/spare.c)."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+from client import Sandbox, wait_for
+from test_daemon_death import processes_of
+from test_golden import IMAGE, evaluate, is_golden, log_of
+
+DRAW = "random.random(), numpy.random.rand(), numpy.random.randn(), __import__('os').urandom(8).hex()"
+
+
+def hidden(daemon) -> set[str]:
+    return set(os.listdir(daemon.home / "sandboxes")) - {s["id"] for s in daemon.api.get("/api/sandboxes")["sandboxes"]}
+
+
+def kernels(id: str) -> list[int]:
+    return [p for p in processes_of(id) if "coppice_kernel" in command_line(p)]
+
+
+def thawed(daemon, but: str | None = None) -> str:
+    """The one that is thawed and that nobody has."""
+    return wait_for(lambda: next((id for id in hidden(daemon) - {but} if kernels(id)), None))
+
+
+def await_end(daemon, id: str) -> None:
+    wait_for(lambda: id not in os.listdir(daemon.home / "sandboxes") and not processes_of(id))
+
+
+def command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
+
+
+def switches(pid: int) -> int:
+    """How often its threads have begun to wait."""
+    files = Path(f"/proc/{pid}/task").glob("*/status")
+    return sum(int(n) for file in files for n in re.findall(r"ctxt_switches:\s+(\d+)", file.read_text()))
+
+
+def test_forks_take_what_is_kept_ready(sparing_daemon):
+    """An empty one and one that is thawed: nobody sees them, nothing takes them for garbage, and another name does without."""
+    api = sparing_daemon.api
+    box = api.new(policy={"checkpoints": "off"})
+    box.ok("x = 1; import socket")
+    for count in (2, 3):
+        box.fork()[0].remove()
+        spares = wait_for(lambda: hidden(sparing_daemon) if len(hidden(sparing_daemon)) == 2 else None)
+        assert not any(s in str(api.post("/api/gc", {"dry_run": True})["items"]) for s in spares)
+        wait_for(lambda: any(kernels(s) for s in spares))  # noqa: B023
+        named = box.fork(name="named")[0]
+        assert named.id not in spares and named.text("socket.gethostname()") == "'named'"
+        named.remove()
+        copies = box.fork(count=count)
+        assert spares <= {c.id for c in copies}
+        for copy in copies:
+            assert copy.text("x, socket.gethostname() == %r" % copy.id.replace("_", "-")) == "(1, True)"
+            copy.ok("open('/workspace/own', 'w').write('x')")
+            copy.remove()
+        assert box.text("x") == "1"
+    wait_for(lambda: len(hidden(sparing_daemon)) == 2)
+    sparing_daemon.stop()
+    sparing_daemon.start()
+    assert box.text("x") == "1"
+    wait_for(lambda: not hidden(sparing_daemon))
+
+
+def test_the_next_branch_is_thawed_ahead(sparing_daemon):
+    """It is what the session is, however that goes on, with random numbers of its own."""
+    api = sparing_daemon.api
+    box = api.new()
+    box.ok("import random, numpy, socket; numpy.random.randn(); x = 1")
+    children = box.fork()
+    ahead = thawed(sparing_daemon)
+    assert box.fork(name="named")[0].id != ahead
+    children += box.fork(labels={"l": "1"})
+    assert children[-1].id == ahead and children[-1].info()["labels"] == {"l": "1"}
+    cell = children[-1].ok("x += 1; x, socket.gethostname()")
+    assert cell["results"][0]["data"]["text/plain"] == f"(2, {ahead.replace('_', '-')!r})"
+    assert (cell["execution_count"], cell["generation"], cell["memory"]["kept"]) == (2, 1, True)
+    assert json.loads(children[-1].read("/run/coppice/generation"))["sandbox_id"] == ahead
+    children[-1].suspend()
+    assert children[-1].text("x") == "2"
+
+    # After each cell it is another one; and a fork does not wait for it, nor gets what was before.
+    for x in (10, 20):
+        ahead = thawed(sparing_daemon)
+        box.ok(f"x = {x}; open('/workspace/x', 'w').write('{x}')")
+        newer = thawed(sparing_daemon, but=ahead)
+        await_end(sparing_daemon, ahead)
+        children += box.fork()
+        assert children[-1].id == newer
+        assert children[-1].text("x, open('/workspace/x').read()") == f"({x}, '{x}')"
+        box.ok("x += 1")
+        children += box.fork()
+        assert children[-1].text("x") == str(x + 1)
+    drawn = [evaluate(child, DRAW) for child in [box, *children]]
+    assert all(len(set(values)) == len(drawn) for values in zip(*drawn)), drawn
+
+
+def test_a_branch_that_is_thawed_ahead_goes_with_what_it_is_of(sparing_daemon):
+    api = sparing_daemon.api
+    box = api.new()
+    box.ok("import random; x = 1")
+
+    # A snapshot stays as it is, whatever becomes of the session.
+    snapshot = box.snapshot(name="kept")["id"]
+    branch = lambda: Sandbox(api, api.post(f"/api/snapshots/{snapshot}/sandboxes", {})["sandboxes"][0]["id"])  # noqa: E731
+    copies = [branch()]
+    ahead = thawed(sparing_daemon)
+    box.ok("x = 2")
+    copies.append(branch())
+    assert copies[-1].id == ahead and copies[-1].text("x") == "1"
+    assert copies[0].text("random.random()") != copies[1].text("random.random()")
+    ahead = thawed(sparing_daemon)
+    api.delete(f"/api/snapshots/{snapshot}")
+    for sandbox in (box, *copies):
+        sandbox.remove()
+    await_end(sparing_daemon, ahead)
+
+    # What sleeps has nothing that runs.
+    box = api.new()
+    box.ok("x = 1")
+    child = box.fork()[0]
+    ahead = thawed(sparing_daemon)
+    box.suspend()
+    await_end(sparing_daemon, ahead)
+    assert box.text("x") == child.text("x") == "1"
+
+
+TICKING = """
+import socket, random, threading, time, numpy
+def tick():
+    while True:
+        time.sleep(0.01)
+numpy.random.randn()
+threading.Thread(target=tick, daemon=True).start()
+n = 41
+"""
+
+
+def test_the_next_golden_sandbox_is_thawed_ahead(sparing_daemon):
+    """Nobody sees it, nothing runs in it, the next sandbox like the last one is it, and it goes with whoever could want it."""
+    api = sparing_daemon.api
+    api.post(f"{IMAGE}/warm", {"code": TICKING}, timeout=300)
+    first = api.new()
+    drawn = [evaluate(first, DRAW)]
+    ahead = thawed(sparing_daemon)
+    assert ahead not in str(api.post("/api/gc", {"dry_run": True})["items"])
+    for params in ({"name": "named"}, {"memory": 1 << 30}, {"golden": False}):
+        other = api.new(**params)
+        assert other.id not in hidden(sparing_daemon) and other.id != ahead
+        other.remove()
+        if "memory" in params:  # the last one was of another kind: so is the next
+            await_end(sparing_daemon, ahead)
+            api.new().remove()
+            ahead = thawed(sparing_daemon)
+    second = api.new(env={"OWN": "1"}, labels={"l": "1"}, ttl_seconds=3600)
+    assert second.id == ahead and is_golden(second)
+    cell = second.ok("n += 1; socket.gethostname(), n, __import__('os').environ['OWN']")
+    assert cell["results"][0]["data"]["text/plain"] == f"({second.id.replace('_', '-')!r}, 42, '1')"
+    assert (cell["execution_count"], cell["generation"], cell["memory"]["kept"]) == (1, 1, True)
+    drawn.append(evaluate(second, DRAW))
+    assert all(len(set(values)) == 2 for values in zip(*drawn)), drawn
+    assert json.loads(second.read("/run/coppice/generation"))["sandbox_id"] == second.id
+    assert log_of(second)["sandbox.started"]["golden_node"] == second.info()["origin"]["node_id"]
+    second.suspend()
+    assert second.text("n") == "42"
+
+    # When its init ends, it ends; the next sandbox is made the long way.
+    ahead = thawed(sparing_daemon)
+    time.sleep(0.5)
+    before = switches(kernels(ahead)[0])
+    time.sleep(0.2)
+    assert switches(kernels(ahead)[0]) == before
+    (init,) = [p for p in processes_of(ahead) if "coppice-init" in command_line(p)]
+    os.kill(init, signal.SIGKILL)
+    await_end(sparing_daemon, ahead)
+    third = api.new()
+    assert is_golden(third) and third.text("n") == "41"
+
+    # That a kernel has ended in it is told when it goes on.
+    ahead = thawed(sparing_daemon)
+    os.kill(kernels(ahead)[0], signal.SIGKILL)
+    fourth = api.new()
+    cell = fourth.ok("'n' in globals()")
+    assert fourth.id == ahead and cell["memory"] == {"kept": False, "generation": 2, "reason": "died"}
+    assert cell["results"][0]["data"]["text/plain"] == "False"
+
+    # The daemon dies, then stops; the golden state goes.
+    for end in (sparing_daemon.kill, sparing_daemon.stop, None):
+        api.new().remove()
+        ahead = thawed(sparing_daemon)
+        if end:
+            end()
+            sparing_daemon.start()
+        else:
+            api.delete(f"{IMAGE}/warm")
+        await_end(sparing_daemon, ahead)
+        assert first.text("n") == "41"
