@@ -88,6 +88,11 @@ static void on_timer(struct cop_source *s, usec_t now, void *userdata)
         struct cop_sandbox *sb = userdata;
         char node[COP_ID_MAX];
 
+        if (sb->checkpoint.answer_first) { /* the cell's answer is written at the end of this turn */
+                sb->checkpoint.answer_first = false;
+                cop_source_set_time(s, 0);
+                return;
+        }
         if (sb->checkpoint.restore[0]) {
                 memcpy(node, sb->checkpoint.restore, sizeof(node));
                 sb->checkpoint.restore[0] = '\0';
@@ -103,6 +108,7 @@ static void wake(struct cop_sandbox *sb)
         if (!sb->checkpoint.timer &&
             cop_loop_add_timer(sb->engine->loop, 0, on_timer, sb, &sb->checkpoint.timer, NULL) < 0)
                 return;
+        sb->checkpoint.answer_first = true;
         cop_source_set_time(sb->checkpoint.timer, 0);
 }
 

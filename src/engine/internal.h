@@ -66,6 +66,7 @@ struct cop_policy {
 /* checkpoint.c */
 struct cop_checkpointing {
         struct cop_source *timer; /* owned */
+        bool answer_first;        /* the timer lets a turn of the loop pass before */
         bool wanted;              /* a cell has ended since the last one */
         unsigned failures;        /* in a row */
         usec_t retry_at;          /* CLOCK_MONOTONIC */
@@ -106,7 +107,7 @@ struct cop_sandbox {
         bool replay_due;           /* memory was lost: as soon as contexts and commands are there */
         bool new_limits;           /* changed while it slept */
         bool generation_told;      /* by its file, since the last start */
-        bool thawed_ahead;         /* its tree ran before there was a sandbox (sandbox-prepare.c) */
+        bool thawed_ahead;         /* its tree was there before it (sandbox-prepare.c) */
         struct cop_replay *replay; /* owned: under way (replay.c) */
         json_t *replay_report;     /* owned: of the last resume, NULL = nothing was replayed */
         json_t *kernelspecs;       /* owned: of the image */

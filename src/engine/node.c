@@ -522,7 +522,7 @@ static int send_freeze(struct cop_sandbox *sb, struct cop_making *m, struct cop_
                 r = cop_error_errno(err, errno, "making %s", path);
         if (r == 0 && !m->lazy)
                 r = cop_store_node_newest(m->engine->store, &m->before, err);
-        if (r == 0)
+        if (r == 0 && !m->lazy)
                 r = write_note(m, path, err);
         if (r == 0 && m->row->parent_id[0])
                 r = node_path(m->engine, m->row->parent_id, parent, sizeof(parent), err);
@@ -536,6 +536,9 @@ static int send_freeze(struct cop_sandbox *sb, struct cop_making *m, struct cop_
                         (m->end ? COP_NODE_END : 0) | (m->files_only ? COP_NODE_FILES : 0) |
                                 (m->lazy ? COP_NODE_LAZY : 0));
         cop_keeper_call(sb->keeper, &msg, FREEZE_DEADLINE, on_frozen, m);
+        /* The keeper works by now.  Of a checkpoint only a daemon that dies before the answer would miss it: then that is none. */
+        if (m->lazy)
+                (void)write_note(m, path, NULL);
         return 0;
 }
 

@@ -18,6 +18,8 @@
 #include "freezer/tracker.h"
 #include "freezer/waits.h"
 
+#define PRECOPY_OLD (10 * USEC_PER_MSEC) /* so long after it, more has been written than a stop should copy */
+
 int cop_not_freezable(const struct cop_dump *d, uint32_t proc, struct cop_error *err, const char *format, ...)
 {
         char what[512];
@@ -367,50 +369,108 @@ static void fill_result(const struct cop_dump *d, struct cop_freeze_result *res)
         res->files = cop_image_count(d->writer, IMG_FILES);
 }
 
-static int freeze(const struct cop_freeze_request *request, bool guest, struct cop_freeze_result *ret,
-                  struct cop_error *err)
+/* ---- in two steps ---- */
+
+struct cop_freeze {
+        struct cop_dump dump;
+        struct cop_image *parent; /* owned */
+        struct cop_freeze_result result;
+        struct cop_freeze_room *room; /* owned; request->room */
+        usec_t begun, copied;
+        bool as_guest; /* all of it is done by a guest, in finish */
+};
+
+void cop_freeze_cancel(struct cop_freeze *f)
 {
-        struct cop_dump d = {.request = request, .tree.pidns_fd = -EBADF, .net_diag_fd = -EBADF, .guest = guest};
-        struct cop_image *parent = NULL;
-        struct cop_freeze_result res = {0};
-        usec_t begin = cop_now(CLOCK_MONOTONIC);
+        if (!f)
+                return;
+        if (f->dump.writer && f->dump.request->tracker)
+                cop_tracker_settle(f->dump.request->tracker, NULL);
+        dump_done(&f->dump);
+        cop_tree_done(&f->dump.tree);
+        cop_image_writer_free(f->dump.writer);
+        cop_image_free(f->parent);
+        if (!f->dump.guest) /* who works for somebody else leaves that to him */
+                cop_freeze_room_free(f->room);
+        free(f);
+}
+
+static int begin(struct cop_freeze *f, struct cop_error *err)
+{
+        struct cop_dump *d = &f->dump;
+        const struct cop_freeze_request *request = d->request;
         int r = 0;
 
         if (request->parent_dir_fd >= 0)
-                r = cop_image_open(request->parent_dir_fd, false, &parent, err);
-        d.parent = parent;
+                r = cop_image_open(request->parent_dir_fd, false, &f->parent, err);
+        d->parent = f->parent;
         if (r == 0)
-                r = cop_image_create(request->image_dir_fd, parent, request->parent_dir_fd, &d.writer, err);
+                r = cop_image_create(request->image_dir_fd, f->parent, request->parent_dir_fd, request->room,
+                                     &d->writer, err);
         if (r == 0 && request->flags & COP_FREEZE_SYNC)
-                cop_image_write_early(d.writer);
+                cop_image_write_early(d->writer);
         if (r == 0)
-                r = identify_sources(&d, err);
+                r = identify_sources(d, err);
         if (r < 0)
-                goto out;
-
-        d.buffer = aligned_alloc(4096, COP_COPY_SIZE);
-        if (!d.buffer)
-                r = cop_error_errno(err, ENOMEM, "freezing");
-        if (r == 0 && request->tracker) {
-                d.tracking = parent && strcmp(request->tracker->image_id, parent->header->id) == 0;
+                return r;
+        d->buffer = aligned_alloc(4096, COP_COPY_SIZE);
+        if (!d->buffer)
+                return cop_error_errno(err, ENOMEM, "freezing");
+        if (request->tracker) {
+                d->tracking = f->parent && strcmp(request->tracker->image_id, f->parent->header->id) == 0;
                 if (!(request->flags & COP_FREEZE_KILL))
-                        r = precopy(&d, &res, err);
+                        r = precopy(d, &f->result, err);
         }
+        f->copied = cop_now(CLOCK_MONOTONIC);
+        return r;
+}
+
+static int new_freeze(const struct cop_freeze_request *request, bool guest, struct cop_freeze **ret,
+                      struct cop_error *err)
+{
+        struct cop_freeze *f = calloc(1, sizeof(*f));
+
+        if (!f) {
+                cop_freeze_room_free(guest ? NULL : request->room);
+                return cop_error_errno(err, ENOMEM, "freezing");
+        }
+        f->room = request->room;
+        f->dump = (struct cop_dump){.request = request, .tree.pidns_fd = -EBADF, .net_diag_fd = -EBADF, .guest = guest};
+        f->begun = cop_now(CLOCK_MONOTONIC);
+        f->as_guest = !guest && cop_guest_needed();
+        int r = f->as_guest ? 0 : begin(f, err);
+        if (r < 0) {
+                cop_freeze_cancel(f);
+                return cop_error_wrap(err, r, "freezing");
+        }
+        *ret = f;
+        return 0;
+}
+
+int cop_freeze_begin(const struct cop_freeze_request *request, struct cop_freeze **ret, struct cop_error *err)
+{
+        return new_freeze(request, false, ret, err);
+}
+
+static int finish(struct cop_freeze *f, struct cop_freeze_result *ret, struct cop_error *err)
+{
+        struct cop_dump *d = &f->dump;
+        bool late = cop_now(CLOCK_MONOTONIC) - f->copied > PRECOPY_OLD;
+        int r = 0;
+
+        if (late && d->request->tracker && !(d->request->flags & COP_FREEZE_KILL))
+                r = precopy(d, &f->result, err);
         if (r == 0)
-                r = stop_and_dump(&d, &res, err);
-        if (request->tracker)
-                cop_tracker_settle(request->tracker, r == 0 ? cop_image_writer_id(d.writer) : NULL);
-        if (r == 0)
-                fill_result(&d, &res);
-        res.total = cop_now(CLOCK_MONOTONIC) - begin;
-        if (r == 0)
-                *ret = res;
-out:
-        dump_done(&d);
-        cop_tree_done(&d.tree);
-        cop_image_writer_free(d.writer);
-        cop_image_free(parent);
-        return r < 0 ? cop_error_wrap(err, r, "freezing") : 0;
+                r = stop_and_dump(d, &f->result, err);
+        if (r < 0)
+                return r;
+        if (d->request->tracker)
+                cop_tracker_settle(d->request->tracker, cop_image_writer_id(d->writer));
+        fill_result(d, &f->result);
+        f->result.total = cop_now(CLOCK_MONOTONIC) - f->begun;
+        *ret = f->result;
+        d->writer = (cop_image_writer_free(d->writer), NULL);
+        return 0;
 }
 
 struct freeze_call {
@@ -421,21 +481,38 @@ struct freeze_call {
 
 static int freeze_as_guest(void *userdata)
 {
-        struct freeze_call *call = userdata;
+        const struct freeze_call *call = userdata;
+        struct cop_freeze *f = NULL;
+        int r = new_freeze(call->request, true, &f, call->err);
 
-        return freeze(call->request, true, call->ret, call->err);
+        return f ? cop_freeze_finish(f, call->ret, call->err) : r;
 }
 
-int cop_freeze(const struct cop_freeze_request *request, struct cop_freeze_result *ret, struct cop_error *err)
+static int have_guest_freeze(const struct cop_freeze_request *request, struct cop_freeze_result *ret,
+                             struct cop_error *err)
 {
         struct freeze_call call = {request, ret, err};
-        int status;
+        int status, r = cop_guest_run(request->root, freeze_as_guest, &call, err);
 
-        if (!cop_guest_needed())
-                return freeze(request, false, ret, err);
-        int r = cop_guest_run(request->root, freeze_as_guest, &call, err);
         /* The guest has seen it end; its parent has to, too. */
         if (r == 0 && request->flags & COP_FREEZE_KILL)
                 (void)cop_wait_task(request->root, &status);
         return r;
+}
+
+int cop_freeze_finish(struct cop_freeze *f, struct cop_freeze_result *ret, struct cop_error *err)
+{
+        bool as_guest = f->as_guest;
+        int r = as_guest ? have_guest_freeze(f->dump.request, ret, err) : finish(f, ret, err);
+
+        cop_freeze_cancel(f); /* of what is through nothing is left to be cancelled */
+        return r < 0 && !as_guest ? cop_error_wrap(err, r, "freezing") : r;
+}
+
+int cop_freeze(const struct cop_freeze_request *request, struct cop_freeze_result *ret, struct cop_error *err)
+{
+        struct cop_freeze *f = NULL;
+        int r = cop_freeze_begin(request, &f, err);
+
+        return f ? cop_freeze_finish(f, ret, err) : r;
 }

@@ -52,6 +52,15 @@ bool cop_waits_pending(const struct cop_waits *waits);
 int cop_waits_save(const struct cop_waits *waits, const char *path, struct cop_error *err);
 int cop_waits_load(struct cop_waits *waits, const char *path, struct cop_error *err);
 
+/* Room for the pages of the image that a freeze is likely to make next (room.c): it then takes less time.  dir_fd: any folder of the
+ * image's file system.  Grow appends so many bytes, at 0.5 us/KiB.  Errors: io_error, disk_full, or what the file system says that has
+ * no nameless files (before ext4, xfs, btrfs, tmpfs: EOPNOTSUPP); a freeze does without. */
+struct cop_freeze_room;
+int cop_freeze_room_new(int dir_fd, struct cop_freeze_room **ret, struct cop_error *err);
+int cop_freeze_room_grow(struct cop_freeze_room *room, size_t bytes, struct cop_error *err);
+uint64_t cop_freeze_room_size(const struct cop_freeze_room *room);
+struct cop_freeze_room *cop_freeze_room_free(struct cop_freeze_room *room); /* takes NULL; returns NULL */
+
 enum cop_freeze_flags {
         COP_FREEZE_KILL = 1, /* end the tree once the image is committed; otherwise it runs on */
         COP_FREEZE_SYNC = 2, /* the image is on disk, not only in the page cache, when the call returns */
@@ -64,9 +73,10 @@ struct cop_freeze_request {
         unsigned flags;
         const struct cop_external *externals;
         size_t external_count;
-        struct cop_tracker *tracker; /* for trees that run on; may be NULL */
-        struct cop_waits *waits;     /* may be NULL */
-        usec_t timeout;              /* for the stop; 0: 10 s */
+        struct cop_tracker *tracker;  /* for trees that run on; may be NULL */
+        struct cop_waits *waits;      /* may be NULL */
+        struct cop_freeze_room *room; /* taken over, used or not, and freed; may be NULL */
+        usec_t timeout;               /* for the stop; 0: 10 s */
         /* Called once while the whole tree stands still and its memory has been saved, to save what belongs to the same
          * instant (files); may be NULL.  Its failure is the freeze's. */
         int (*stopped)(void *userdata, struct cop_error *err);
@@ -86,6 +96,15 @@ struct cop_freeze_result {
 /* Errors: not_freezable (the message names pid, program and thing; the tree runs on), disk_full, image_damaged (parent),
  * internal.  On success with KILL all processes are gone and reaped when they were the caller's children. */
 int cop_freeze(const struct cop_freeze_request *request, struct cop_freeze_result *ret, struct cop_error *err);
+
+/* The same in two steps, for who has something to wait for before the tree is stopped.  Begin copies what can be copied while it runs;
+ * finish does that again when much time has passed since, and then the rest, frees in any case, and gives the errors of cop_freeze.
+ * request is borrowed from begin to end; externals, timeout, stopped and userdata may still be set before finish.  Cancel: nothing was
+ * saved; takes NULL. */
+struct cop_freeze;
+int cop_freeze_begin(const struct cop_freeze_request *request, struct cop_freeze **ret, struct cop_error *err);
+int cop_freeze_finish(struct cop_freeze *freeze, struct cop_freeze_result *ret, struct cop_error *err);
+void cop_freeze_cancel(struct cop_freeze *freeze);
 
 /* The memory watch of a thawed tree (watch.h): as long as the tree lives, the caller must poll cop_watch_fd() for reading
  * and call cop_watch_dispatch() when it is readable: until then the calling thread inside waits (microseconds otherwise).

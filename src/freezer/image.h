@@ -358,10 +358,16 @@ bool cop_image_is_pages_name(const char *name);
 
 struct cop_image_writer;
 
-/* Begins an image in dir_fd (borrowed; must stay open): creates pages-<new id>.img.  parent may be NULL. */
+struct cop_freeze_room {
+        int fd; /* owned; of a file without a name */
+        uint64_t size;
+};
+
+/* Begins an image in dir_fd (borrowed; must stay open): creates pages-<new id>.img, or makes it of room, whose descriptor is taken then.
+ * parent and room may be NULL. */
 struct cop_image;
-int cop_image_create(int dir_fd, const struct cop_image *parent, int parent_dir_fd, struct cop_image_writer **ret,
-                     struct cop_error *err);
+int cop_image_create(int dir_fd, const struct cop_image *parent, int parent_dir_fd, struct cop_freeze_room *room,
+                     struct cop_image_writer **ret, struct cop_error *err);
 /* Appends a record and returns its index (IMG_NONE when out of memory: the writer then fails at commit, so callers
  * need not check each one).  `record` is copied. */
 uint32_t cop_image_add(struct cop_image_writer *w, enum img_section_kind kind, const void *record);

@@ -23,6 +23,7 @@ struct cop_image_writer {
         int dir_fd;                   /* borrowed */
         int pages_fd;                 /* owned */
         uint64_t pages_size, flushed; /* what was given to the disk already ends at flushed */
+        uint64_t room;                /* how long the file is from the beginning on */
         char id[IMG_ID_MAX];
         char parent_id[IMG_ID_MAX];
         struct cop_buf tables[IMG_SECTION_MAX];
@@ -92,8 +93,20 @@ void cop_image_describe_host(struct img_header *h)
         describe_cpu(h);
 }
 
-int cop_image_create(int dir_fd, const struct cop_image *parent, int parent_dir_fd, struct cop_image_writer **ret,
-                     struct cop_error *err)
+static int open_pages(struct cop_image_writer *w, const char *name, struct cop_freeze_room *room)
+{
+        char path[40];
+
+        if (room && snprintf(path, sizeof(path), "/proc/self/fd/%d", room->fd) > 0 &&
+            linkat(AT_FDCWD, path, w->dir_fd, name, AT_SYMLINK_FOLLOW) == 0) {
+                w->room = room->size;
+                return TAKE_FD(room->fd);
+        }
+        return openat(w->dir_fd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+}
+
+int cop_image_create(int dir_fd, const struct cop_image *parent, int parent_dir_fd, struct cop_freeze_room *room,
+                     struct cop_image_writer **ret, struct cop_error *err)
 {
         struct cop_image_writer *w = calloc(1, sizeof(*w));
         char name[IMG_PAGES_NAME_MAX];
@@ -108,7 +121,7 @@ int cop_image_create(int dir_fd, const struct cop_image *parent, int parent_dir_
         for (int i = 0; i < IMG_SECTION_MAX; i++)
                 cop_buf_init(&w->tables[i], 1ULL << 30);
         cop_image_pages_name(w->id, name);
-        w->pages_fd = openat(dir_fd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        w->pages_fd = open_pages(w, name, room);
         if (w->pages_fd < 0) {
                 int r = cop_error_errno(err, errno, "creating %s", name);
                 w->committed = true; /* nothing to remove */
@@ -205,7 +218,12 @@ void cop_image_write_early(struct cop_image_writer *w)
 
 void cop_image_align_pages(struct cop_image_writer *w, uint64_t address, uint64_t size)
 {
-        w->pages_size += (address - w->pages_size) & (size - 1);
+        uint64_t at = w->pages_size;
+
+        w->pages_size += (address - at) & (size - 1);
+        if (at < w->room && at < w->pages_size) /* as there, without room, nothing would be */
+                (void)fallocate(w->pages_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)at,
+                                (off_t)(MIN_OF(w->pages_size, w->room) - at));
 }
 
 int cop_image_pages_fd(const struct cop_image_writer *w)
@@ -357,6 +375,8 @@ int cop_image_commit(struct cop_image_writer *w, bool sync, uint64_t *ret_bytes,
 
         if (w->failed)
                 return cop_error_errno(err, ENOMEM, "collecting the image");
+        if (w->room > w->pages_size && ftruncate(w->pages_fd, (off_t)w->pages_size) < 0)
+                return cop_error_errno(err, errno, "cutting off the rest of the page file");
         ((struct img_source *)cop_image_record(w, IMG_SOURCES, 0))->size = w->pages_size;
         drop_unused_sources(w);
         r = assemble(w, &out);

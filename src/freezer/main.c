@@ -41,6 +41,7 @@
 #include "freezer/image.h"
 #include "freezer/tool-mounts.h"
 
+#define ROOM_MAX (8u << 20)
 #define EXTERNALS_MAX 16
 
 struct options {
@@ -342,6 +343,16 @@ static int command_freeze(const struct options *o)
         return r < 0 || saved < 0 ? complain(&err) : 0;
 }
 
+/* Half as much again as the last image has; NULL: without. */
+static struct cop_freeze_room *make_room(int dir_fd, const struct cop_freeze_result *last)
+{
+        struct cop_freeze_room *room = NULL;
+
+        if (cop_freeze_room_new(dir_fd, &room, NULL) == 0)
+                (void)cop_freeze_room_grow(room, MIN_OF(last->pages_written * 6144, (uint64_t)ROOM_MAX), NULL);
+        return room;
+}
+
 /* Checkpoints of a running tree, each relative to the one before, as a keeper would make them. */
 static int command_track(const struct options *o)
 {
@@ -349,6 +360,7 @@ static int command_track(const struct options *o)
         struct cop_waits *waits = load_waits(o);
         struct cop_error err = COP_ERROR_NULL;
         int parent_fd = o->parent ? open_folder(o->parent, false) : -EBADF, r = 0;
+        struct cop_freeze_room *room = NULL;
 
         if (!o->image || o->root <= 0 || !tracker || !waits)
                 return usage();
@@ -363,6 +375,7 @@ static int command_track(const struct options *o)
                                                  .parent_dir_fd = parent_fd,
                                                  .tracker = tracker,
                                                  .waits = waits,
+                                                 .room = TAKE_PTR(room),
                                                  .externals = o->externals,
                                                  .external_count = o->external_count};
                 if (o->kill && i == o->count - 1)
@@ -370,8 +383,12 @@ static int command_track(const struct options *o)
                 r = o->own_mounts ? 0 : cop_tool_check_mounts(o->root, &err);
                 if (r == 0)
                         r = cop_freeze(&req, &res, &err);
+                else
+                        cop_freeze_room_free(req.room);
                 if (r == 0)
                         print_frozen(&res);
+                if (r == 0 && i < o->count - 1)
+                        room = make_room(image_fd, &res);
                 cop_close(parent_fd);
                 parent_fd = image_fd;
                 struct pollfd p = {.fd = cop_waits_fd(waits), .events = POLLIN};

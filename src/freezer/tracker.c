@@ -358,8 +358,8 @@ int cop_tracker_precopy(struct cop_tracker *t, struct cop_dump *d, struct cop_er
                 int64_t pages = 0;
                 for (size_t i = 0; i < t->count; i++) {
                         /* Without a common past, pages that look unwritten are not known anywhere: copy all once. */
-                        int64_t n =
-                                t->list[i].uffd < 0 ? 0 : precopy_process(d, &t->list[i], !valid && round == 0, err);
+                        bool all = !valid && t->list[i].pre.count == 0;
+                        int64_t n = t->list[i].uffd < 0 ? 0 : precopy_process(d, &t->list[i], all, err);
                         if (n < 0)
                                 return (int)n;
                         pages += n;

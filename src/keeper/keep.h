@@ -57,13 +57,15 @@ struct cop_keep {
         struct cop_sandbox *prepared; /* owned: for the START to come; state is NEW */
         pid_t init_pid;
         uint32_t uid_base, default_uid, default_gid;
-        int logs_fd;                    /* owned; folder of the logs */
-        char *upper_path;               /* owned; the folder that holds upper/ and work/ */
-        struct cop_keep_node *node;     /* owned: a FREEZE under way (node.c) */
-        struct cop_tracker *tracker;    /* owned: which pages were written since the last node */
-        struct cop_source *proof_timer; /* some time after a node */
-        int proof_fd;                   /* owned: its folder of memory, until then */
-        struct cop_watch *watch;        /* owned: of a thawed tree */
+        int logs_fd;                   /* owned; folder of the logs */
+        char *upper_path;              /* owned; the folder that holds upper/ and work/ */
+        struct cop_keep_node *node;    /* owned: a FREEZE under way (node.c) */
+        struct cop_tracker *tracker;   /* owned: which pages were written since the last node */
+        struct cop_source *rest_timer; /* after a node (rest.c) */
+        int rest_fd;                   /* owned: its folder of memory, until the proof is made */
+        struct cop_freeze_room *room;  /* owned: for the next node */
+        uint64_t room_wanted;          /* bytes */
+        struct cop_watch *watch;       /* owned: of a thawed tree */
         struct cop_source *watch_source;
         struct cop_waits *waits; /* owned: time limits of calls that a freeze or the thaw interrupted */
         struct cop_source *waits_source;

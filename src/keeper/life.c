@@ -136,8 +136,8 @@ static void finish(struct cop_keep *k)
         cop_source_set_time(k->start_timer, USEC_INFINITY);
         k->sandbox = cop_sandbox_free(k->sandbox);
         k->init_pid = 0;
-        cop_keep_memory_done(k);
         cop_keep_node_abort(k, "the sandbox ends");
+        cop_keep_memory_done(k);
         cop_error_set(&err, EPIPE, starting ? COP_ERR_start_failed : COP_ERR_sandbox_ended, "the sandbox ended: %s",
                       k->reason);
         cop_keep_calls_fail(k, &err);

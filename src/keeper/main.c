@@ -9,6 +9,7 @@
  *      client.c    connections, dispatch, replies          life.c      PREPARE, START, STOP, the end of init, clearing up
  *      calls.c     requests to init and its messages       command.c   EXEC, SIGNAL, LIST, FORGET, events, time limits
  *      link.c      one connection with a bounded queue     output.c    pipes into logs         logfile.c  the log format
+ *      node.c      FREEZE      rest.c  between two nodes    thaw.c      START with THAW         capture*.c  files of a node
  *
  * One thread, one event loop.  The only things that block are PREPARE and START (milliseconds).  Every list has a limit; memory does not
  * depend on what the sandbox does.  A request that init answers keeps the client's id in a table (calls.c); nothing that
@@ -170,7 +171,7 @@ static int probe(const char *home)
 
 int main(int argc, char **argv)
 {
-        struct cop_keep k = {.listen_fd = -EBADF, .logs_fd = -EBADF, .proof_fd = -EBADF};
+        struct cop_keep k = {.listen_fd = -EBADF, .logs_fd = -EBADF, .rest_fd = -EBADF};
         struct cop_error err = COP_ERROR_NULL;
 
         cop_log_init("keeper");

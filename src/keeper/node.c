@@ -1,6 +1,6 @@
 /* Theory of operation
  *
- *      running on       files pass 1 (a thread) ─► quiet ─► stop: memory, files pass 2, the keeper's state ─► run
+ *      running on       files pass 1 (a thread), memory's first copy ─► quiet ─► stop: memory, files pass 2, the keeper's state ─► run
  *                                                                                     ─► sync (a thread) ─► `keep`, reply
  *      COP_NODE_END     quiet ─► stop: memory, the keeper's state ─► end of the tree ─► upper directory becomes layer/
  *                                                                                     ─► sync ─► `keep` ─► end, reply
@@ -50,9 +50,8 @@
 #define PASS_FILES 200
 #define PASS_BYTES (8u << 20)
 #define RACES 20
-#define STOP_WAIT 200                    /* ms for a cgroup to stand still */
-#define SYNC_AFTER 1                     /* s */
-#define PROOF_AFTER (20 * USEC_PER_MSEC) /* a cell that is sent at once has come by then */
+#define STOP_WAIT 200 /* ms for a cgroup to stand still */
+#define SYNC_AFTER 1  /* s */
 
 enum job { /* what the thread does */
            JOB_NONE,
@@ -83,6 +82,9 @@ struct cop_keep_node {
         struct folders files, ipc; /* the upper directory, and /run/coppice inside */
         struct cop_buf saved;      /* what `keep` will say */
         bool frozen;               /* the reply is all that is left */
+        struct cop_freeze_request request;
+        struct cop_freeze *freeze; /* owned: begun, and not at the stop yet */
+        int mem_fd, parent_mem_fd; /* owned */
         struct cop_freeze_result result;
 
         enum job job;
@@ -120,12 +122,15 @@ static struct cop_keep_node *node_free(struct cop_keep_node *n)
         atomic_store(&n->files.capture.cancel, true);
         atomic_store(&n->ipc.capture.cancel, true);
         join(n);
+        cop_freeze_cancel(n->freeze);
         cop_source_free(n->timer);
         folders_done(&n->files);
         folders_done(&n->ipc);
         cop_buf_done(&n->saved);
         cop_close(n->node_fd);
         cop_close(n->parent_fd);
+        cop_close(n->mem_fd);
+        cop_close(n->parent_mem_fd);
         free(n->node);
         free(n->parent);
         free(n);
@@ -161,21 +166,17 @@ struct cop_waits *cop_keep_waits(struct cop_keep *k)
         return k->waits;
 }
 
-static void forget_proof(struct cop_keep *k)
-{
-        k->proof_timer = cop_source_free(k->proof_timer);
-        k->proof_fd = cop_close(k->proof_fd);
-}
-
 void cop_keep_memory_done(struct cop_keep *k)
 {
+        if (k->node) /* it uses what goes now */
+                cop_freeze_cancel(TAKE_PTR(k->node->freeze));
         cop_keep_watch_done(k);
         k->waits_source = cop_source_free(k->waits_source);
         if (k->waits)
                 cop_waits_free(TAKE_PTR(k->waits));
         if (k->tracker)
                 cop_tracker_free(TAKE_PTR(k->tracker));
-        forget_proof(k);
+        cop_freeze_room_free(cop_keep_rest_room(k));
 }
 
 /* -- freezing ------------------------------------------------------------------------------------------------------------------- */
@@ -309,39 +310,74 @@ static int empty_folder(int fd, struct cop_error *err)
         return r;
 }
 
+static int make_request(struct cop_keep *k, struct cop_keep_node *n, struct cop_error *err)
+{
+        bool end = n->flags & COP_NODE_END;
+        int r = n->mem_fd < 0 ? make_folder(n->node_fd, "mem", &n->mem_fd, err) : 0;
+
+        if (r == 0 && n->parent_fd >= 0 && n->parent_mem_fd < 0)
+                (void)cop_node_folder(n->parent_fd, "mem", &n->parent_mem_fd, NULL); /* a node of files has none */
+        if (r == 0 && !end && !k->tracker)
+                k->tracker = cop_tracker_new();
+        n->request = (struct cop_freeze_request){
+                .root = k->init_pid,
+                .image_dir_fd = n->mem_fd,
+                .parent_dir_fd = n->parent_mem_fd,
+                .flags = end ? COP_FREEZE_KILL | COP_FREEZE_SYNC : 0, /* else our own thread syncs it */
+                .tracker = k->tracker,
+                .waits = cop_keep_waits(k),
+                .stopped = take_the_rest,
+                .userdata = n,
+        };
+        return r;
+}
+
+/* Beside the pass over the files.  What comes in its way is met again, and told, when all is done at once. */
+static void begin_freeze(struct cop_keep *k, struct cop_keep_node *n)
+{
+        struct cop_error err;
+        int r = make_request(k, n, &err);
+
+        if (r == 0) {
+                n->request.room = cop_keep_rest_room(k);
+                r = cop_freeze_begin(&n->request, &n->freeze, &err);
+        }
+        if (r < 0)
+                cop_log_debug("copying memory ahead: %s", err.message);
+        if (r < 0 && n->mem_fd >= 0)
+                (void)empty_folder(n->mem_fd, NULL);
+}
+
+static int freeze_anew(struct cop_keep_node *n, struct cop_error *err)
+{
+        int r = empty_folder(n->mem_fd, err);
+
+        n->request.room = NULL; /* was taken over */
+        return r < 0 ? r : cop_freeze(&n->request, &n->result, err);
+}
+
 static int freeze_tree(struct cop_keep *k, struct cop_keep_node *n, struct cop_error *err)
 {
-        _cleanup_close_ int mem_fd = -EBADF, parent_mem_fd = -EBADF;
-        bool end = n->flags & COP_NODE_END;
         struct cop_externals x = {0};
+        int r = n->freeze ? 0 : make_request(k, n, err);
 
-        int r = make_folder(n->node_fd, "mem", &mem_fd, err);
-        if (r == 0 && n->parent_fd >= 0)
-                (void)cop_node_folder(n->parent_fd, "mem", &parent_mem_fd, NULL); /* a node of files has none */
         if (r == 0)
                 r = collect_externals(k, &x, err);
         if (r == 0) {
-                struct cop_freeze_request request = {
-                        .root = k->init_pid,
-                        .image_dir_fd = mem_fd,
-                        .parent_dir_fd = parent_mem_fd,
-                        .flags = end ? COP_FREEZE_KILL | COP_FREEZE_SYNC : 0, /* else our own thread syncs it */
-                        .externals = x.list,
-                        .external_count = x.count,
-                        .tracker = k->tracker,
-                        .waits = cop_keep_waits(k),
-                        .stopped = take_the_rest,
-                        .userdata = n,
-                };
-                r = cop_freeze(&request, &n->result, err);
+                n->request.externals = x.list;
+                n->request.external_count = x.count;
+                if (!n->freeze)
+                        n->request.room = cop_keep_rest_room(k);
+                r = n->freeze ? cop_freeze_finish(TAKE_PTR(n->freeze), &n->result, err)
+                              : cop_freeze(&n->request, &n->result, err);
                 /* A process ended while it was being looked for: the stop was not reached. */
                 for (int i = 0; r == -ESRCH && i < RACES && n->saved.len == 0; i++)
-                        r = empty_folder(mem_fd, err) < 0 ? -EIO : cop_freeze(&request, &n->result, err);
+                        r = freeze_anew(n, err);
                 if (r < 0 && (err->code == COP_ERR_image_damaged || err->code == COP_ERR_image_mismatch) &&
-                    parent_mem_fd >= 0 && n->saved.len == 0) {
+                    n->parent_mem_fd >= 0 && n->saved.len == 0) {
                         /* It is the parent that is damaged, or another engine's, and this tree was perhaps booted cold for that. */
-                        request.parent_dir_fd = -EBADF;
-                        r = empty_folder(mem_fd, err) < 0 ? -EIO : cop_freeze(&request, &n->result, err);
+                        n->request.parent_dir_fd = -EBADF;
+                        r = freeze_anew(n, err);
                 }
         }
         cop_externals_done(&x);
@@ -430,31 +466,6 @@ static void fail_node(struct cop_keep *k, const struct cop_error *err)
         node_free(n);
 }
 
-/* Whatever changes files or our own state begins with a process of the tree that runs, init or another, or is a call that is under way. */
-static bool is_still(struct cop_keep *k, int mem_fd)
-{
-        return mem_fd >= 0 && k->tracker && !k->calls && !k->node && k->state == COP_KEEP_RUNNING &&
-               cop_tracker_still(k->tracker, mem_fd);
-}
-
-static void on_proof_timer(struct cop_source *s, usec_t now, void *userdata)
-{
-        struct cop_keep *k = userdata;
-
-        (void)is_still(k, k->proof_fd);
-        forget_proof(k);
-}
-
-/* A fork of a tree at rest waits for the proof that it is one (still.h); most of that can be done before anybody asks. */
-static void prove_soon(struct cop_keep *k, int node_fd)
-{
-        usec_t at = cop_usec_add(cop_now(CLOCK_MONOTONIC), PROOF_AFTER);
-
-        forget_proof(k);
-        if (cop_node_folder(node_fd, "mem", &k->proof_fd, NULL) == 0)
-                (void)cop_loop_add_timer(k->loop, at, on_proof_timer, k, &k->proof_timer, NULL);
-}
-
 static void reply_node(struct cop_keep *k)
 {
         struct cop_keep_node *n = k->node;
@@ -471,7 +482,7 @@ static void reply_node(struct cop_keep *k)
         if (n->flags & COP_NODE_LAZY)
                 sync_later(n->node_fd);
         if (!(n->flags & COP_NODE_FILES))
-                prove_soon(k, n->node_fd);
+                cop_keep_rest(k, n->node_fd, n->result.pages_written);
         k->node = node_free(n);
 }
 
@@ -546,8 +557,6 @@ static void freeze_now(struct cop_keep *k)
         bool end = n->flags & COP_NODE_END;
 
         int r = copy_init(k, n->node_fd, n->parent_fd, &err);
-        if (r == 0 && !(n->flags & (COP_NODE_END | COP_NODE_FILES)) && !k->tracker)
-                k->tracker = cop_tracker_new();
         if (r == 0)
                 r = n->flags & COP_NODE_FILES ? freeze_files_only(k, n, &err) : freeze_tree(k, n, &err);
         if (r == 0 && end)
@@ -649,6 +658,8 @@ static int new_node(struct cop_keep *k, struct cop_msg *m, struct cop_keep_node 
                                     .begun = cop_now(CLOCK_MONOTONIC),
                                     .node_fd = -EBADF,
                                     .parent_fd = -EBADF,
+                                    .mem_fd = -EBADF,
+                                    .parent_mem_fd = -EBADF,
                                     .files = FOLDERS_NONE,
                                     .ipc = FOLDERS_NONE,
                                     .done_fd = -EBADF};
@@ -680,6 +691,8 @@ void cop_keep_freeze(struct cop_keep *k, struct cop_msg *m)
                 return;
         }
         k->node = n;
+        if (!(n->flags & (COP_NODE_END | COP_NODE_FILES)))
+                begin_freeze(k, n);
 }
 
 void cop_keep_still(struct cop_keep *k, struct cop_msg *m)
@@ -697,7 +710,7 @@ void cop_keep_still(struct cop_keep *k, struct cop_msg *m)
         if (cop_node_folder(AT_FDCWD, parent, &fd, NULL) == 0)
                 (void)cop_node_folder(fd, "mem", &mem_fd, NULL);
         cop_msg_init(&reply, COP_WIRE_REPLY, 0);
-        cop_msg_add_u64(&reply, COP_TAG_FLAGS, is_still(k, mem_fd));
+        cop_msg_add_u64(&reply, COP_TAG_FLAGS, cop_keep_is_still(k, mem_fd));
         cop_keep_reply(k, k->client_number, m->id, &reply);
 }
 

@@ -3,6 +3,7 @@
 
 #include "keeper/keep.h"
 
+struct cop_freeze_room;
 struct cop_sandbox_spec;
 
 /* Answers when the node is complete.  While requests are under way at init it waits for them, at most 10 s. */
@@ -19,6 +20,13 @@ void cop_keep_add_frozen(struct cop_keep *k, struct cop_msg *reply);
 /* A FREEZE under way is answered: with an error that says why, or, when only the sync is left, after that. */
 void cop_keep_node_abort(struct cop_keep *k, const char *why);
 void cop_keep_node_done(struct cop_keep *k);
+
+/* rest.c: a node is made, with so many pages of its own, and the tree runs on. */
+void cop_keep_rest(struct cop_keep *k, int node_fd, uint64_t pages);
+void cop_keep_rest_done(struct cop_keep *k);
+/* What has been made of it by now, the caller's; NULL = nothing.  No more is made. */
+struct cop_freeze_room *cop_keep_rest_room(struct cop_keep *k);
+bool cop_keep_is_still(struct cop_keep *k, int mem_fd); /* mem_fd: the memory of the last node, or -EBADF */
 /* Made and served from the first call on; NULL when that fails: limits then begin anew. */
 struct cop_waits *cop_keep_waits(struct cop_keep *k);
 /* The tree is gone: its tracker, watch and waits go. */

@@ -80,7 +80,7 @@ static void make_image(int mem_fd, enum wrong wrong)
         struct cop_image_writer *w;
         struct cop_error err;
 
-        ASSERT_OK(cop_image_create(mem_fd, NULL, -EBADF, &w, &err), &err);
+        ASSERT_OK(cop_image_create(mem_fd, NULL, -EBADF, NULL, &w, &err), &err);
         struct img_tree tree = {0};
         struct img_thread t = {.tid = 1, .comm = "init", .creds = {.bounding = 1ULL << CAP_CHOWN}};
         struct img_proc p = {.pid = 1,
