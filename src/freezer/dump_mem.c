@@ -452,7 +452,8 @@ static int write_new(struct cop_dump *d, uint32_t proc, uint32_t first, struct c
         if (!c)
                 return cop_error_errno(err, ENOMEM, "writing pages");
         *c = (struct cop_page_copy){.writer = d->writer, .proc = &d->tree.procs[proc], .buffer = d->buffer};
-        int r = cop_page_copy_extents(c, first, cop_image_count(d->writer, IMG_EXTENTS), err);
+        c->array = cop_image_record(d->writer, IMG_EXTENTS, first); /* nothing is added meanwhile */
+        int r = cop_page_copy_extents(c, cop_image_count(d->writer, IMG_EXTENTS) - first, d->guest, err);
         d->pages_written += c->pages;
         return r;
 }
@@ -590,12 +591,28 @@ static int dump_process(struct cop_dump *d, uint32_t proc, struct cop_error *err
 /* With these memory is more than it looks: what lies in the place of such an area now is not taken for a part of it. */
 #define FLAGS_OF_FEW (IMG_VMA_WIPEONFORK | IMG_VMA_DROPPABLE | IMG_VMA_DONTFORK | IMG_VMA_SEALED)
 
-static bool may_inherit(const struct img_vma *old, const struct cop_vma *v)
+/* An area that has grown by mprotect over those behind it, as an arena of malloc does within what it has reserved: all of it was anonymous
+ * memory, and alike but for what may be done with it.  Pieces that the kernel has made one area are alike. */
+static bool has_grown(const struct img_vma *old, const struct img_vma *end, const struct cop_vma *v)
+{
+        const struct img_vma *next = old;
+
+        while (next->end < v->end) {
+                if (next + 1 == end || next[1].start != next->end || next[1].file != IMG_NONE ||
+                    ((next[1].flags ^ old->flags) & ~(uint32_t)FLAGS_OF_MAPS))
+                        return false;
+                next++;
+        }
+        return old->file == IMG_NONE;
+}
+
+/* end: of the areas of old's process. */
+static bool may_inherit(const struct img_vma *old, const struct img_vma *end, const struct cop_vma *v)
 {
         bool equal = old->start == v->start && old->end == v->end;
 
-        return old->start <= v->start && v->end <= old->end &&
-               (old->flags & FLAGS_OF_MAPS) == (v->flags & FLAGS_OF_MAPS) && (equal || !(old->flags & FLAGS_OF_FEW));
+        return old->start <= v->start && (old->flags & FLAGS_OF_MAPS) == (v->flags & FLAGS_OF_MAPS) &&
+               (equal || !(old->flags & FLAGS_OF_FEW)) && (v->end <= old->end || has_grown(old, end, v));
 }
 
 /* Attributes that only smaps tells (walking all page tables for it) are taken from the parent's areas where an area lies
@@ -621,7 +638,7 @@ static bool inherit_flags(const struct cop_dump *d, uint32_t proc, struct cop_vm
                 seams = old != last ? 0 : seams + (old && is_seam(vs, v - 1, v));
                 if (old && seams > old->seams)
                         return false;
-                if (old && may_inherit(old, v))
+                if (old && may_inherit(old, IMG_RECORD(d->parent, IMG_VMAS, img_vma, p->first_vma) + p->vmas, v))
                         v->flags = old->flags;
                 else if (v->heap || v->stack)
                         v->flags |= IMG_VMA_MAYWRITE;

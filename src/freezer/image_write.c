@@ -204,10 +204,10 @@ int cop_image_write_pages(struct cop_image_writer *w, const void *data, size_t n
                 at += (uint64_t)done;
                 n -= (size_t)done;
         }
-        if (w->early && at - w->flushed >= EARLY_BYTES) {
-                (void)sync_file_range(w->pages_fd, (off_t)w->flushed, (off_t)(at - w->flushed), SYNC_FILE_RANGE_WRITE);
-                w->flushed = at;
-        }
+        uint64_t flushed = __atomic_load_n(&w->flushed, __ATOMIC_SEQ_CST);
+        if (w->early && at >= flushed + EARLY_BYTES &&
+            __atomic_compare_exchange_n(&w->flushed, &flushed, at, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+                (void)sync_file_range(w->pages_fd, (off_t)flushed, (off_t)(at - flushed), SYNC_FILE_RANGE_WRITE);
         return 0;
 }
 

@@ -116,11 +116,6 @@ int cop_scan_area(struct cop_scan *s, uint64_t start, uint64_t end, unsigned fla
         return r;
 }
 
-static struct img_extent *extent_at(struct cop_page_copy *c, uint32_t i)
-{
-        return c->array ? &c->array[i] : cop_image_record(c->writer, IMG_EXTENTS, i);
-}
-
 static int read_pieces(struct cop_page_copy *c)
 {
         struct iovec local = {.iov_base = c->buffer, .iov_len = c->bytes};
@@ -150,8 +145,9 @@ static void drop_known(struct cop_page_copy *c)
 
         for (size_t i = 0; i < c->count; i++) {
                 size_t n = c->remote[i].iov_len;
-                struct img_extent *e = extent_at(c, c->extent[i]);
-                struct img_extent *last = k > 0 ? extent_at(c, c->extent[k - 1]) : NULL;
+                struct img_extent *e = &c->array[c->extent[i]];
+                struct img_extent *last = k > 0 ? &c->array[c->extent[k - 1]] : NULL;
+                /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the array is there, it takes `last` for e */
                 bool drop = n == IMG_PAGE && cop_parent_has(c->parent, c->known, e->address, c->buffer + at);
                 bool joins = last && last->address + c->remote[k - 1].iov_len == e->address;
                 if (!drop)
@@ -194,9 +190,7 @@ static int flush(struct cop_page_copy *c, struct cop_error *err)
         if (r < 0)
                 return r;
         for (size_t i = 0; i < c->count; i++) {
-                struct img_extent *e = extent_at(c, c->extent[i]);
-                if (!e)
-                        return cop_error_errno(err, ENOMEM, "writing pages");
+                struct img_extent *e = &c->array[c->extent[i]];
                 e->offset = offset + at;
                 e->source = 0;
                 e->checksum = XXH3_64bits(c->buffer + at, c->remote[i].iov_len) | 1;
@@ -210,17 +204,13 @@ static int flush(struct cop_page_copy *c, struct cop_error *err)
 
 static int push(struct cop_page_copy *c, uint32_t extent, struct cop_error *err)
 {
-        const struct img_extent *e = extent_at(c, extent);
-
-        if (!e)
-                return cop_error_errno(err, ENOMEM, "writing pages");
+        const struct img_extent *e = &c->array[extent];
         size_t n = (size_t)e->pages * IMG_PAGE;
         bool aligned = e->checksum == COP_COPY_ALIGNED;
         if (c->count == COP_COPY_IOVS || c->bytes + n > COP_COPY_BATCH || aligned || c->aligned) {
                 int r = flush(c, err);
                 if (r < 0)
                         return r;
-                e = extent_at(c, extent);
         }
         c->aligned = aligned;
         c->remote[c->count] = (struct iovec){.iov_base = (void *)(uintptr_t)e->address, .iov_len = n};
@@ -234,11 +224,19 @@ static int copy_extents(struct cop_page_copy *c, uint32_t first, uint32_t end, b
         int r = 0;
 
         for (uint32_t i = first; i < end && r == 0; i++) {
-                const struct img_extent *e = extent_at(c, i);
-                if (e && e->source == IMG_NONE && (e->pages >= COP_RUN_LONG) == long_ones)
+                const struct img_extent *e = &c->array[i];
+                if (e->source == IMG_NONE && (e->pages >= COP_RUN_LONG) == long_ones)
                         r = push(c, i, err);
         }
         return r == 0 ? flush(c, err) : r;
+}
+
+/* Short ones first: so they lie together in the file, and a thaw reads them with few calls. */
+static int copy_alone(struct cop_page_copy *c, uint32_t count, struct cop_error *err)
+{
+        int r = copy_extents(c, 0, count, false, err);
+
+        return r == 0 ? copy_extents(c, 0, count, true, err) : r;
 }
 
 /* ---- with two threads ---- */
@@ -259,7 +257,7 @@ static void *copy_half(void *userdata)
         return NULL;
 }
 
-int cop_page_copy_array(struct cop_page_copy *c, uint32_t count, bool alone, struct cop_error *err)
+int cop_page_copy_extents(struct cop_page_copy *c, uint32_t count, bool alone, struct cop_error *err)
 {
         uint32_t middle = count / 2;
         cpu_set_t cpus;
@@ -275,7 +273,7 @@ int cop_page_copy_array(struct cop_page_copy *c, uint32_t count, bool alone, str
                 h->err = COP_ERROR_NULL;
         }
         if (!h || cop_thread_start(&thread, &cpus, copy_half, h) < 0)
-                return cop_page_copy_extents(c, 0, count, err);
+                return copy_alone(c, count, err);
         int r = copy_extents(c, 0, middle, false, err);
         pthread_join(thread, NULL);
         c->pages += h->copy.pages;
@@ -285,11 +283,4 @@ int cop_page_copy_array(struct cop_page_copy *c, uint32_t count, bool alone, str
                         *err = h->err;
         }
         return r == 0 ? copy_extents(c, 0, count, true, err) : r;
-}
-
-int cop_page_copy_extents(struct cop_page_copy *c, uint32_t first, uint32_t end, struct cop_error *err)
-{
-        int r = copy_extents(c, first, end, false, err);
-
-        return r == 0 ? copy_extents(c, first, end, true, err) : r;
 }

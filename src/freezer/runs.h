@@ -61,7 +61,7 @@ struct cop_page_copy {
         struct cop_image_writer *writer; /* borrowed */
         const struct cop_proc *proc;     /* borrowed */
         char *buffer;                    /* borrowed, COP_COPY_SIZE */
-        struct img_extent *array;        /* extents are here, or in the writer's table when NULL */
+        struct img_extent *array;        /* borrowed; stays where it is meanwhile */
         uint64_t pages;                  /* written so far */
         bool may_vanish; /* the process runs: pages that are gone meanwhile are no error (written as zeros) */
         /* Pages that the parent image has as they are now are not written: extents of one page each, those that are known are
@@ -75,10 +75,7 @@ struct cop_page_copy {
         size_t count, bytes;
         bool aligned; /* it is one aligned piece */
 };
-/* Copies the extents from `first` up to `end` whose source is IMG_NONE (address and pages filled; at most COP_COPY_SIZE each), and
- * fills source, offset and checksum.  Those shorter than COP_RUN_LONG come first, so that they lie together in the file and a thaw reads
- * them with few calls. */
-int cop_page_copy_extents(struct cop_page_copy *c, uint32_t first, uint32_t end, struct cop_error *err);
-/* The same of an array, with the help of a thread on another processor where there are many short ones and `alone` is not set; the
- * extents lie between each other's in the file then. */
-int cop_page_copy_array(struct cop_page_copy *c, uint32_t count, bool alone, struct cop_error *err);
+/* Copies those of the first `count` extents whose source is IMG_NONE (address and pages filled; at most COP_COPY_SIZE each), and fills
+ * source, offset and checksum.  Those shorter than COP_RUN_LONG come first, so that they lie together in the file and a thaw reads
+ * them with few calls; when they are many, with the help of a thread on another processor, but not when `alone` is set. */
+int cop_page_copy_extents(struct cop_page_copy *c, uint32_t count, bool alone, struct cop_error *err);

@@ -304,7 +304,7 @@ static int precopy_runs(struct cop_dump *d, struct cop_tracked *t, const struct 
                                                          .source = IMG_NONE,
                                                          .checksum = aligned ? COP_COPY_ALIGNED : 0};
                 }
-        int r = cop_page_copy_array(c, (uint32_t)n, d->guest || d->request->flags & COP_FREEZE_SYNC, err);
+        int r = cop_page_copy_extents(c, (uint32_t)n, d->guest, err);
         d->pages_written += c->pages;
         size_t left = 0;
         for (size_t i = 0; i < n; i++)
