@@ -76,7 +76,7 @@ def own_daemon(scratch, image_dir, request):
 
 @pytest.fixture
 def sparing_daemon(scratch, image_dir, request):
-    """One that keeps an empty sandbox ready for the next fork, as all do outside of tests."""
+    """One that keeps sandboxes ready for the next fork or golden state, as all do outside of tests."""
     daemon = start_daemon(scratch / request.node.name, image_dir, spare=True)
     yield daemon
     end_daemon(daemon)
