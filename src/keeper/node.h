@@ -23,7 +23,6 @@ void cop_keep_node_done(struct cop_keep *k);
 
 /* rest.c: a node is made, with so many pages of its own, and the tree runs on. */
 void cop_keep_rest(struct cop_keep *k, int node_fd, uint64_t pages);
-void cop_keep_rest_done(struct cop_keep *k);
 /* What has been made of it by now, the caller's; NULL = nothing.  No more is made. */
 struct cop_freeze_room *cop_keep_rest_room(struct cop_keep *k);
 bool cop_keep_is_still(struct cop_keep *k, int mem_fd); /* mem_fd: the memory of the last node, or -EBADF */

@@ -22,7 +22,7 @@
 #define ROOM_MAX (8u << 20)
 #define ROOM_STEP (256u << 10)
 
-void cop_keep_rest_done(struct cop_keep *k)
+static void stop(struct cop_keep *k)
 {
         k->rest_timer = cop_source_free(k->rest_timer);
         k->rest_fd = cop_close(k->rest_fd);
@@ -30,7 +30,7 @@ void cop_keep_rest_done(struct cop_keep *k)
 
 struct cop_freeze_room *cop_keep_rest_room(struct cop_keep *k)
 {
-        cop_keep_rest_done(k);
+        stop(k);
         return TAKE_PTR(k->room);
 }
 
@@ -58,7 +58,7 @@ static void on_timer(struct cop_source *s, usec_t now, void *userdata)
                 k->room = cop_freeze_room_free(k->room);
         }
         if (!k->room)
-                cop_keep_rest_done(k);
+                stop(k);
         else
                 cop_source_set_time(s,
                                     cop_freeze_room_size(k->room) < k->room_wanted ? 0 : cop_usec_add(now, ROOM_LIFE));

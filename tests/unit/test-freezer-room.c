@@ -94,28 +94,27 @@ static unsigned count_files(int dir_fd)
         return n;
 }
 
-TEST(what_is_not_needed_is_cut_off)
+/* An image of so many pages, made in room of so many steps. */
+static void expect_image(unsigned steps, unsigned pages, char fill)
 {
         _cleanup_close_ int dir_fd = open_folder();
-        struct cop_image_writer *w = begin_image(dir_fd, make_room(dir_fd, 4));
+        struct cop_image_writer *w = begin_image(dir_fd, make_room(dir_fd, steps));
 
-        add_pages(w, 'a', 3);
+        add_pages(w, fill, pages);
         _cleanup_close_ int fd = end_image(w, dir_fd);
-        ASSERT_EQ(size_of(fd), 3 * IMG_PAGE);
-        for (int i = 0; i < 3; i++)
-                expect(fd, i * IMG_PAGE, 'a');
+        ASSERT_EQ(size_of(fd), pages * IMG_PAGE);
+        for (unsigned i = 0; i < pages; i++)
+                expect(fd, (off_t)i * IMG_PAGE, fill);
+}
+
+TEST(what_is_not_needed_is_cut_off)
+{
+        expect_image(4, 3, 'a');
 }
 
 TEST(what_does_not_fit_comes_after_it)
 {
-        _cleanup_close_ int dir_fd = open_folder();
-        struct cop_image_writer *w = begin_image(dir_fd, make_room(dir_fd, 1));
-
-        add_pages(w, 'b', 200);
-        _cleanup_close_ int fd = end_image(w, dir_fd);
-        ASSERT_EQ(size_of(fd), 200 * IMG_PAGE);
-        for (int i = 0; i < 200; i++)
-                expect(fd, i * IMG_PAGE, 'b');
+        expect_image(1, 200, 'b');
 }
 
 TEST(a_hole_stays_one)
