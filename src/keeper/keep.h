@@ -65,6 +65,7 @@ struct cop_keep {
         int rest_fd;                   /* owned: its folder of memory, until the proof is made */
         struct cop_freeze_room *room;  /* owned: for the next node */
         uint64_t room_wanted;          /* bytes */
+        int sync_fd;                   /* owned: to the process that syncs (sync.c), or negative */
         struct cop_watch *watch;       /* owned: of a thawed tree */
         struct cop_source *watch_source;
         struct cop_waits *waits; /* owned: time limits of calls that a freeze or the thaw interrupted */

@@ -16,6 +16,7 @@
  * init says is believed beyond that.
  *
  * `coppice-keeper --merge TARGET LAYER…` is another matter: it merges a stack of layers, topmost first, and ends (merge.h);
+ * `coppice-keeper --sync` is the process that writes nodes to disk after the answer (sync.c);
  * `coppice-keeper --probe [HOME]` says what this host can do for sandboxes and ends (base/checks.h).
  *
  * Death: init has this process as parent and dies with it (PR_SET_PDEATHSIG), and with init its whole pid namespace.
@@ -126,6 +127,7 @@ static void teardown(struct cop_keep *k)
         cop_link_free(k->client);
         cop_loop_free(k->loop);
         cop_close(k->logs_fd);
+        cop_close(k->sync_fd);
         cop_close(k->listen_fd);
         free(k->ipc_path);
         free(k->upper_path);
@@ -171,7 +173,7 @@ static int probe(const char *home)
 
 int main(int argc, char **argv)
 {
-        struct cop_keep k = {.listen_fd = -EBADF, .logs_fd = -EBADF, .rest_fd = -EBADF};
+        struct cop_keep k = {.listen_fd = -EBADF, .logs_fd = -EBADF, .rest_fd = -EBADF, .sync_fd = -EBADF};
         struct cop_error err = COP_ERROR_NULL;
 
         cop_log_init("keeper");
@@ -179,6 +181,8 @@ int main(int argc, char **argv)
                 return merge_layers(argc, argv);
         if ((argc == 2 || argc == 3) && strcmp(argv[1], "--probe") == 0)
                 return probe(argv[2]);
+        if (argc == 2 && strcmp(argv[1], "--sync") == 0)
+                return cop_keep_sync_main(STDIN_FILENO);
         if (parse_args(argc, argv, &k.listen_fd) < 0)
                 return 2;
         signal(SIGPIPE, SIG_IGN);

@@ -51,7 +51,6 @@
 #define PASS_BYTES (8u << 20)
 #define RACES 20
 #define STOP_WAIT 200 /* ms for a cgroup to stand still */
-#define SYNC_AFTER 1  /* s */
 
 enum job { /* what the thread does */
            JOB_NONE,
@@ -411,37 +410,6 @@ static int commit_end(struct cop_keep *k, struct cop_keep_node *n, struct cop_er
         return r;
 }
 
-/* What uses the node now, the copies of a fork first of all, makes files and would wait for the journal.  No promise waits for this sync:
- * what outlives the host syncs for itself (N1).  A host that goes down in good order sends SIGTERM, which the loop has blocked. */
-static void let_others_go_first(void)
-{
-        sigset_t term;
-
-        sigemptyset(&term);
-        sigaddset(&term, SIGTERM);
-        sigtimedwait(&term, NULL, &(struct timespec){.tv_sec = SYNC_AFTER});
-}
-
-/* After a reply that did not wait: says in the node itself when it is on disk, from a process that nobody waits for. */
-static void sync_later(int node_fd)
-{
-        pid_t pid = fork();
-
-        if (pid == 0) {
-                if (dup2(node_fd, 0) < 0 || close_range(1, ~0U, 0) < 0 || fork() != 0)
-                        _exit(0);
-                let_others_go_first();
-                if (syncfs(0) == 0) {
-                        int fd = openat(0, "synced", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-                        if (fd >= 0 && fsync(fd) == 0)
-                                fsync(0);
-                }
-                _exit(0);
-        }
-        while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-                ;
-}
-
 void cop_keep_add_frozen(struct cop_keep *k, struct cop_msg *reply)
 {
         const struct cop_keep_node *n = k->node;
@@ -480,7 +448,7 @@ static void reply_node(struct cop_keep *k)
         cop_keep_add_frozen(k, &reply);
         cop_keep_reply(k, n->client, n->id, &reply);
         if (n->flags & COP_NODE_LAZY)
-                sync_later(n->node_fd);
+                cop_keep_sync_later(k, n->node_fd);
         if (!(n->flags & COP_NODE_FILES))
                 cop_keep_rest(k, n->node_fd, n->result.pages_written);
         k->node = node_free(n);

@@ -32,5 +32,10 @@ struct cop_waits *cop_keep_waits(struct cop_keep *k);
 void cop_keep_memory_done(struct cop_keep *k);
 void cop_keep_watch_done(struct cop_keep *k);
 
+/* sync.c: what a lazy node consists of goes to disk some time later, and the node says so then.  Does not wait; what goes wrong is logged. */
+void cop_keep_sync_later(struct cop_keep *k, int node_fd);
+/* The process that does it: takes folders of nodes from a socket until that ends.  The exit status. */
+int cop_keep_sync_main(int from);
+
 /* Opens a folder for reading. */
 int cop_node_folder(int at_fd, const char *path, int *ret, struct cop_error *err);
