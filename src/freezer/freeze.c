@@ -284,6 +284,8 @@ static int run_stages(struct cop_dump *d, struct cop_freeze_result *res, struct 
         if (r == 0)
                 r = scanned;
         if (r == 0)
+                r = cop_tracker_precopied(d, err);
+        if (r == 0)
                 r = cop_dump_memory(d, err);
         if (r == 0)
                 r = dump_executables(d, err);
@@ -296,9 +298,9 @@ static int precopy(struct cop_dump *d, struct cop_freeze_result *res, struct cop
 {
         struct cop_tracker *t = d->request->tracker;
         usec_t begin = cop_now(CLOCK_MONOTONIC);
-        int r = 0;
+        int r = cop_tracker_precopied(d, err); /* of an earlier time */
 
-        if (cop_tracker_outdated(t)) {
+        if (r == 0 && !t->precopying && cop_tracker_outdated(t)) {
                 r = cop_tree_stop(d->request->root, &d->tree, err);
                 if (r == 0)
                         r = cop_tree_read_registers(&d->tree, err);
@@ -314,7 +316,7 @@ static int precopy(struct cop_dump *d, struct cop_freeze_result *res, struct cop
                 cop_tree_done(&d->tree);
         }
         if (r == 0)
-                r = cop_tracker_precopy(t, d, err);
+                r = cop_tracker_precopy(d, err);
         d->tracking = r == 0;
         res->stage[0] = cop_now(CLOCK_MONOTONIC) - begin;
         return r;
@@ -384,6 +386,7 @@ void cop_freeze_cancel(struct cop_freeze *f)
 {
         if (!f)
                 return;
+        (void)cop_tracker_precopied(&f->dump, NULL);
         if (f->dump.writer && f->dump.request->tracker)
                 cop_tracker_settle(f->dump.request->tracker, NULL);
         dump_done(&f->dump);
@@ -417,6 +420,8 @@ static int begin(struct cop_freeze *f, struct cop_error *err)
         if (!d->buffer)
                 return cop_error_errno(err, ENOMEM, "freezing");
         if (request->tracker) {
+                if (request->flags & COP_FREEZE_KILL && request->tracker->precopying)
+                        cop_tracker_settle(request->tracker, NULL);
                 d->tracking = f->parent && strcmp(request->tracker->image_id, f->parent->header->id) == 0;
                 if (!(request->flags & COP_FREEZE_KILL))
                         r = precopy(d, &f->result, err);

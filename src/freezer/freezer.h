@@ -34,6 +34,9 @@ struct cop_external {
 struct cop_tracker;
 struct cop_tracker *cop_tracker_new(void);
 void cop_tracker_free(struct cop_tracker *tracker);
+/* A freeze of the tree that lets it run on follows at once: begins to look for what it has written, beside the caller.  Nothing is lost when
+ * none follows. */
+void cop_tracker_ahead(struct cop_tracker *tracker);
 /* Has the tree provably not run since the image in this folder was made of it, with this tracker, and run on?  Then that image is what
  * a freeze would give, but for the time that has passed.  False: it has, or there is no proof (still.h).  The first time that it is true
  * takes 2 ms, as memory is looked at; later ones less than one. */

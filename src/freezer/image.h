@@ -376,13 +376,14 @@ void *cop_image_record(struct cop_image_writer *w, enum img_section_kind kind, u
 uint32_t cop_image_count(const struct cop_image_writer *w, enum img_section_kind kind);
 struct img_ref cop_image_put(struct cop_image_writer *w, const void *data, size_t n);
 struct img_ref cop_image_puts(struct cop_image_writer *w, const char *s); /* NULL as "" */
-/* Appends n bytes (whole pages) to the page file; *ret_offset is where they went. */
+/* Appends n bytes (whole pages) to the page file; *ret_offset is where they went.  Several threads may do that at once. */
 int cop_image_write_pages(struct cop_image_writer *w, const void *data, size_t n, uint64_t *ret_offset,
                           struct cop_error *err);
 /* For an image that is committed with `sync`: the disk begins with pages while others are still copied. */
 void cop_image_write_early(struct cop_image_writer *w);
-/* Leaves a hole, if need be, so that the next pages lie at an offset congruent to `address` modulo `size`. */
-void cop_image_align_pages(struct cop_image_writer *w, uint64_t address, uint64_t size);
+/* The same at an offset congruent to `address` modulo `size`, after a hole if need be. */
+int cop_image_write_aligned(struct cop_image_writer *w, uint64_t address, uint64_t size, const void *data, size_t n,
+                            uint64_t *ret_offset, struct cop_error *err);
 int cop_image_pages_fd(const struct cop_image_writer *w);
 /* The source number of an ancestor's page file (links it into the folder), or negative errno. */
 int cop_image_add_source(struct cop_image_writer *w, const char *id, uint64_t size, int from_dir_fd,

@@ -187,13 +187,10 @@ struct img_ref cop_image_puts(struct cop_image_writer *w, const char *s)
         return cop_image_put(w, s ? s : "", s ? strlen(s) : 0);
 }
 
-int cop_image_write_pages(struct cop_image_writer *w, const void *data, size_t n, uint64_t *ret_offset,
-                          struct cop_error *err)
+static int write_at(struct cop_image_writer *w, uint64_t at, const void *data, size_t n, struct cop_error *err)
 {
         const char *p = data;
-        uint64_t at = __atomic_fetch_add(&w->pages_size, n, __ATOMIC_SEQ_CST); /* by two threads at once */
 
-        *ret_offset = at;
         while (n > 0) {
                 ssize_t done = pwrite(w->pages_fd, p, n, (off_t)at);
                 if (done < 0 && errno == EINTR)
@@ -211,19 +208,31 @@ int cop_image_write_pages(struct cop_image_writer *w, const void *data, size_t n
         return 0;
 }
 
+int cop_image_write_pages(struct cop_image_writer *w, const void *data, size_t n, uint64_t *ret_offset,
+                          struct cop_error *err)
+{
+        *ret_offset = __atomic_fetch_add(&w->pages_size, n, __ATOMIC_SEQ_CST);
+        return write_at(w, *ret_offset, data, n, err);
+}
+
+int cop_image_write_aligned(struct cop_image_writer *w, uint64_t address, uint64_t size, const void *data, size_t n,
+                            uint64_t *ret_offset, struct cop_error *err)
+{
+        uint64_t end = __atomic_load_n(&w->pages_size, __ATOMIC_SEQ_CST), at;
+
+        do
+                at = end + ((address - end) & (size - 1));
+        while (!__atomic_compare_exchange_n(&w->pages_size, &end, at + n, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
+        if (end < w->room && end < at) /* as there, without room, nothing would be */
+                (void)fallocate(w->pages_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)end,
+                                (off_t)(MIN_OF(at, w->room) - end));
+        *ret_offset = at;
+        return write_at(w, at, data, n, err);
+}
+
 void cop_image_write_early(struct cop_image_writer *w)
 {
         w->early = true;
-}
-
-void cop_image_align_pages(struct cop_image_writer *w, uint64_t address, uint64_t size)
-{
-        uint64_t at = w->pages_size;
-
-        w->pages_size += (address - at) & (size - 1);
-        if (at < w->room && at < w->pages_size) /* as there, without room, nothing would be */
-                (void)fallocate(w->pages_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)at,
-                                (off_t)(MIN_OF(w->pages_size, w->room) - at));
 }
 
 int cop_image_pages_fd(const struct cop_image_writer *w)

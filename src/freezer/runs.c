@@ -184,9 +184,9 @@ static int flush(struct cop_page_copy *c, struct cop_error *err)
                 drop_known(c);
         if (c->count == 0)
                 return 0;
-        if (c->aligned)
-                cop_image_align_pages(c->writer, (uintptr_t)c->remote[0].iov_base, COP_COPY_SIZE);
-        r = cop_image_write_pages(c->writer, c->buffer, c->bytes, &offset, err);
+        r = c->aligned ? cop_image_write_aligned(c->writer, (uintptr_t)c->remote[0].iov_base, COP_COPY_SIZE, c->buffer,
+                                                 c->bytes, &offset, err)
+                       : cop_image_write_pages(c->writer, c->buffer, c->bytes, &offset, err);
         if (r < 0)
                 return r;
         for (size_t i = 0; i < c->count; i++) {

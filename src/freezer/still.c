@@ -190,7 +190,7 @@ static bool prove(const struct cop_tracker *t, int image_dir_fd)
 
 bool cop_tracker_still(struct cop_tracker *t, int image_dir_fd)
 {
-        if (!is_last_image(t, image_dir_fd))
+        if (t->precopying || !is_last_image(t, image_dir_fd))
                 return false;
         if (t->still.proven)
                 return all_sleep_on(&t->still);

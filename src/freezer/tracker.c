@@ -25,11 +25,6 @@
 #define UFFD_USER_MODE_ONLY 1
 #endif
 
-/* Copying goes on before the stop while more than this many pages turn up, for at most so many rounds.  A round costs
- * as much as copying some pages during the stop. */
-#define PRECOPY_PAGES 2048
-#define PRECOPY_ROUNDS 4
-
 /* Memory that is new since the last stop is not tracked, and is copied during the next one: where it is more, it gets a short stop of its
  * own before, to be tracked. */
 #define GROWN_PAGES 1024
@@ -53,6 +48,7 @@ void cop_tracker_free(struct cop_tracker *t)
 {
         if (!t)
                 return;
+        cop_tracker_give_up(t);
         for (size_t i = 0; i < t->count; i++)
                 forget(&t->list[i]);
         free(t->list);
@@ -70,6 +66,7 @@ struct cop_tracked *cop_tracker_find(const struct cop_tracker *t, pid_t pid)
 
 void cop_tracker_settle(struct cop_tracker *t, const char *id)
 {
+        cop_tracker_give_up(t);
         snprintf(t->image_id, sizeof(t->image_id), "%s", id ? id : "");
         for (size_t i = 0; i < t->count; i++) {
                 free(t->list[i].pre.list);
@@ -94,12 +91,15 @@ static bool enroll(struct cop_tracked *t, uint64_t start, uint64_t end)
         return ioctl(t->uffd, UFFDIO_REGISTER, &reg) == 0;
 }
 
-/* Is the memory still that of the program that was tracked?  The kernel looks for it first, and finds that nothing can be at 0 then. */
-static bool is_same_memory(const struct cop_tracked *t)
+/* The kernel looks for the memory first, and finds that nothing can be at 0 then. */
+bool cop_tracked_alive(struct cop_tracked *t)
 {
         struct uffdio_range nothing = {.start = 0, .len = IMG_PAGE};
+        bool alive = ioctl(t->uffd, UFFDIO_UNREGISTER, &nothing) == 0 || errno == EINVAL;
 
-        return ioctl(t->uffd, UFFDIO_UNREGISTER, &nothing) == 0 || errno == EINVAL;
+        if (!alive)
+                forget(t);
+        return alive;
 }
 
 /* What precopying goes by, until the next stop. */
@@ -225,97 +225,9 @@ int cop_tracker_adopt(struct cop_tracker *t, struct cop_dump *d, struct cop_erro
         return 0;
 }
 
-/* ---- copying before the stop ---- */
+/* ---- what was written ---- */
 
-/* Puts new extents into the ascending list, cutting what they replace. */
-static int merge(struct cop_precopy *pre, const struct img_extent *fresh, size_t n)
-{
-        /* Each new one adds itself and cuts at most one old one in two. */
-        struct img_extent *out = malloc((pre->count + 2 * n + 1) * sizeof(*out));
-        size_t k = 0, i = 0;
-
-        if (!out)
-                return -ENOMEM;
-        for (size_t f = 0; f <= n; f++) {
-                uint64_t start = f < n ? fresh[f].address : UINT64_MAX,
-                         end = f < n ? start + (uint64_t)fresh[f].pages * IMG_PAGE : UINT64_MAX;
-                while (i < pre->count) {
-                        struct img_extent *e = &pre->list[i];
-                        uint64_t e_end = e->address + (uint64_t)e->pages * IMG_PAGE;
-                        if (e_end <= start) {
-                                out[k++] = *e;
-                                i++;
-                                continue;
-                        }
-                        if (e->address >= end)
-                                break;
-                        if (e->address < start) { /* what is left of it */
-                                out[k] = *e;
-                                out[k].pages = (uint32_t)((start - e->address) / IMG_PAGE);
-                                out[k++].checksum = 0;
-                        }
-                        if (e_end <= end) {
-                                i++;
-                                continue;
-                        }
-                        e->offset += end - e->address;
-                        e->address = end;
-                        e->pages = (uint32_t)((e_end - end) / IMG_PAGE);
-                        e->checksum = 0;
-                        break;
-                }
-                if (f < n)
-                        out[k++] = fresh[f];
-        }
-        free(pre->list);
-        pre->list = out;
-        pre->count = k;
-        return 0;
-}
-
-static int precopy_runs(struct cop_dump *d, struct cop_tracked *t, const struct cop_proc *p,
-                        const struct cop_runs *runs, bool compare, struct cop_error *err)
-{
-        _cleanup_free_ struct cop_page_copy *c = calloc(1, sizeof(*c));
-        /* Not where a page was copied already: what it was then is no longer what counts. */
-        const struct img_proc *known = compare && t->pre.count == 0 ? cop_parent_proc(d->parent, t->nspid) : NULL;
-        size_t n = 0, max = 0;
-
-        for (size_t i = 0; i < runs->count; i++)
-                max += (runs->list[i].end - runs->list[i].start) / COP_COPY_SIZE + COP_RUN_LONG;
-        _cleanup_free_ struct img_extent *fresh = calloc(max + 1, sizeof(*fresh));
-        if (!c || !fresh)
-                return cop_error_errno(err, ENOMEM, "copying pages");
-        *c = (struct cop_page_copy){.writer = d->writer,
-                                    .proc = p,
-                                    .buffer = d->buffer,
-                                    .array = fresh,
-                                    .may_vanish = true,
-                                    .parent = d->parent,
-                                    .known = known};
-        for (size_t i = 0; i < runs->count; i++)
-                for (uint64_t at = runs->list[i].start, step; at < runs->list[i].end; at += step) {
-                        bool aligned;
-                        step = cop_run_piece(runs->list[i].start, runs->list[i].end, at, &aligned);
-                        if (known && runs->list[i].end - runs->list[i].start < COP_RUN_LONG * IMG_PAGE)
-                                step = IMG_PAGE;
-                        fresh[n++] = (struct img_extent){.address = at,
-                                                         .pages = (uint32_t)(step / IMG_PAGE),
-                                                         .source = IMG_NONE,
-                                                         .checksum = aligned ? COP_COPY_ALIGNED : 0};
-                }
-        int r = cop_page_copy_extents(c, (uint32_t)n, d->guest, err);
-        d->pages_written += c->pages;
-        size_t left = 0;
-        for (size_t i = 0; i < n; i++)
-                if (fresh[i].pages > 0)
-                        fresh[left++] = fresh[i];
-        if (r == 0 && merge(&t->pre, fresh, left) < 0)
-                r = cop_error_errno(err, ENOMEM, "copying pages");
-        return r;
-}
-
-static int scan_tracked(const struct cop_tracked *t, struct cop_runs *runs, unsigned flags)
+static int scan(const struct cop_tracked *t, struct cop_runs *runs, unsigned flags)
 {
         struct cop_scan scan = {.runs = runs, .pagemap_fd = t->pagemap_fd};
         int r = 0;
@@ -326,46 +238,12 @@ static int scan_tracked(const struct cop_tracked *t, struct cop_runs *runs, unsi
         return r == 0 ? cop_scan_end(&scan) : r;
 }
 
+int cop_tracker_protect(const struct cop_tracked *t, bool everything, struct cop_runs *runs)
+{
+        return scan(t, runs, COP_SCAN_PROTECT | (everything ? 0U : COP_SCAN_WRITTEN));
+}
+
 int cop_tracker_written(const struct cop_tracked *t, struct cop_runs *runs)
 {
-        return t->uffd < 0 || !t->areas ? -ENODATA : scan_tracked(t, runs, COP_SCAN_WRITTEN);
-}
-
-/* One round over one process; returns the pages copied. */
-static int64_t precopy_process(struct cop_dump *d, struct cop_tracked *t, bool everything, struct cop_error *err)
-{
-        struct cop_proc p = {.pid = t->pid, .mem_fd = t->mem_fd, .comm = "?"};
-        struct cop_runs runs = {0};
-        int64_t pages = 0;
-
-        if (!is_same_memory(t)) {
-                forget(t);
-                return 0;
-        }
-        int r = scan_tracked(t, &runs, COP_SCAN_PROTECT | (everything ? 0U : COP_SCAN_WRITTEN));
-        for (size_t i = 0; i < runs.count; i++)
-                pages += (int64_t)((runs.list[i].end - runs.list[i].start) / IMG_PAGE);
-        r = r < 0 ? cop_error_errno(err, -r, "scanning memory") : precopy_runs(d, t, &p, &runs, !everything, err);
-        free(runs.list);
-        return r < 0 ? r : pages;
-}
-
-int cop_tracker_precopy(struct cop_tracker *t, struct cop_dump *d, struct cop_error *err)
-{
-        bool valid = d->parent && strcmp(d->parent->header->id, t->image_id) == 0;
-
-        for (int round = 0; round < PRECOPY_ROUNDS; round++) {
-                int64_t pages = 0;
-                for (size_t i = 0; i < t->count; i++) {
-                        /* Without a common past, pages that look unwritten are not known anywhere: copy all once. */
-                        bool all = !valid && t->list[i].pre.count == 0;
-                        int64_t n = t->list[i].uffd < 0 ? 0 : precopy_process(d, &t->list[i], all, err);
-                        if (n < 0)
-                                return (int)n;
-                        pages += n;
-                }
-                if (pages < PRECOPY_PAGES)
-                        break;
-        }
-        return 0;
+        return t->uffd < 0 || !t->areas ? -ENODATA : scan(t, runs, COP_SCAN_WRITTEN);
 }

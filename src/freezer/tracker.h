@@ -49,21 +49,31 @@ struct cop_tracker {
         char image_id[IMG_ID_MAX]; /* what "not written" refers to; empty: nothing */
         struct cop_tracked *list;  /* owned */
         size_t count;
-        struct cop_still still; /* since that image */
+        struct cop_still still;            /* since that image */
+        struct cop_precopying *precopying; /* owned; a look or a copy that is under way (precopy.c), or NULL */
 };
 
 /* Is there nothing to go by, or much memory that is not tracked yet?  Then cop_tracker_begin(), in a stop. */
 bool cop_tracker_outdated(const struct cop_tracker *t);
 /* In a stop: every process gets its userfaultfd and has its areas registered. */
 int cop_tracker_begin(struct cop_tracker *t, struct cop_dump *d, struct cop_error *err);
-/* Before the stop: copies what was written so far (all, the first time).  d->tree is not stopped. */
-int cop_tracker_precopy(struct cop_tracker *t, struct cop_dump *d, struct cop_error *err);
+/* precopy.c, before the stop: copies what was written so far (all, the first time).  d->tree is not stopped.  The last of it may still be
+ * copied when it returns. */
+int cop_tracker_precopy(struct cop_dump *d, struct cop_error *err);
+/* Waits for that; only then are the lists of precopied pages complete.  Called again it does nothing. */
+int cop_tracker_precopied(struct cop_dump *d, struct cop_error *err);
+/* What was looked for ahead is not used: it was protected, so what the tracker says of writes is void afterwards. */
+void cop_tracker_give_up(struct cop_tracker *t);
 /* In the stop: gives every process that has none its userfaultfd. */
 int cop_tracker_adopt(struct cop_tracker *t, struct cop_dump *d, struct cop_error *err);
 /* In the stop: registers all areas of a process and notes in each whether it is.  Not only new ones: an area that lies where a
  * registered one was a moment ago may be another, of which the kernel would report nothing. */
 void cop_tracker_cover(struct cop_tracker *t, pid_t pid, struct cop_vmas *vs);
 struct cop_tracked *cop_tracker_find(const struct cop_tracker *t, pid_t pid);
+/* Is the memory still that of the program that was tracked?  If not, nothing is known of the process any more. */
+bool cop_tracked_alive(struct cop_tracked *t);
+/* Protects what was written in all that is registered, or everything, and adds it. */
+int cop_tracker_protect(const struct cop_tracked *t, bool everything, struct cop_runs *runs);
 /* Adds what was written since the last image, in all that is registered; it stays unprotected.  -ENODATA: nothing is known. */
 int cop_tracker_written(const struct cop_tracked *t, struct cop_runs *runs);
 /* The image was committed (id), or not (NULL). */

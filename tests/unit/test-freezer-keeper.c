@@ -267,8 +267,9 @@ TEST(first_process_keeps_its_links_to_the_keeper)
         ASSERT_OK(cop_remove_tree(AT_FDCWD, dir, &err), &err);
 }
 
-/* A snapshot of a tree that runs on, after one in `parent`: how many pages it wrote. */
-static uint64_t snapshot(pid_t root, struct cop_tracker *tracker, const struct ends *e, int parent, int image)
+/* An image of the tree after one in `parent`, with flags of a freeze: how many pages it wrote. */
+static uint64_t make_image(pid_t root, struct cop_tracker *tracker, const struct ends *e, int parent, int image,
+                           unsigned flags)
 {
         struct cop_error err = COP_ERROR_NULL;
         struct cop_freeze_result frozen;
@@ -278,10 +279,17 @@ static uint64_t snapshot(pid_t root, struct cop_tracker *tracker, const struct e
                                                   .parent_dir_fd = parent,
                                                   .externals = out,
                                                   .external_count = ELEMENTSOF(out),
+                                                  .flags = flags,
                                                   .tracker = tracker};
 
         ASSERT_OK(cop_freeze(&freeze, &frozen, &err), &err);
         return frozen.pages_written;
+}
+
+/* Of one that runs on. */
+static uint64_t snapshot(pid_t root, struct cop_tracker *tracker, const struct ends *e, int parent, int image)
+{
+        return make_image(root, tracker, e, parent, image, 0);
 }
 
 /* As the memory watch does it, or the engine that has just thawed the tree. */
@@ -336,42 +344,92 @@ TEST(a_thread_that_another_holds_for_a_moment_is_waited_for)
         ASSERT_OK(cop_remove_tree(AT_FDCWD, dir, &err), &err);
 }
 
-TEST(pages_that_are_as_they_were_are_not_written_again)
+/* Folders for four images. */
+struct four {
+        char dir[32];
+        int dir_fd, images[4];
+};
+
+static void make_four(struct four *f)
+{
+        snprintf(f->dir, sizeof(f->dir), "/tmp/test-freezer-XXXXXX");
+        ASSERT(mkdtemp(f->dir));
+        f->dir_fd = open(f->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        for (int i = 0; i < 4; i++) {
+                char name[] = {(char)('0' + i), '\0'};
+                ASSERT(mkdirat(f->dir_fd, name, 0700) == 0);
+                f->images[i] = openat(f->dir_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        }
+}
+
+static void remove_four(struct four *f)
 {
         struct cop_error err = COP_ERROR_NULL;
-        char dir[] = "/tmp/test-freezer-XXXXXX";
-        int images[4];
+
+        for (int i = 0; i < 4; i++)
+                close(f->images[i]);
+        close(f->dir_fd);
+        ASSERT_OK(cop_remove_tree(AT_FDCWD, f->dir, &err), &err);
+}
+
+TEST(pages_that_are_as_they_were_are_not_written_again)
+{
+        struct four f;
         struct ends e;
 
         if (geteuid() != 0)
                 SKIP("needs root");
-        ASSERT(mkdtemp(dir));
-        int dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        for (int i = 0; i < 4; i++) {
-                char name[] = {(char)('0' + i), '\0'};
-                ASSERT(mkdirat(dir_fd, name, 0700) == 0);
-                images[i] = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        }
+        make_four(&f);
         make_ends(&e);
         pid_t root = start_tree(&e);
         struct cop_tracker *tracker = cop_tracker_new();
         ASSERT(tracker);
         ask(&e, "1");
-        ASSERT(snapshot(root, tracker, &e, -EBADF, images[0]) >= BLOCK);
+        ASSERT(snapshot(root, tracker, &e, -EBADF, f.images[0]) >= BLOCK);
         ask(&e, "2");
-        uint64_t usual = snapshot(root, tracker, &e, images[0], images[1]);
+        uint64_t usual = snapshot(root, tracker, &e, f.images[0], f.images[1]);
         tell(&e, "=", "3");
-        ASSERT(snapshot(root, tracker, &e, images[1], images[2]) < usual + BLOCK / 8);
+        ASSERT(snapshot(root, tracker, &e, f.images[1], f.images[2]) < usual + BLOCK / 8);
         tell(&e, "#", "4");
-        ASSERT(snapshot(root, tracker, &e, images[2], images[3]) >= BLOCK / 2);
+        ASSERT(snapshot(root, tracker, &e, f.images[2], f.images[3]) >= BLOCK / 2);
         cop_tracker_free(tracker);
         ASSERT_EQ(kill(root, SIGKILL), 0);
         wait(NULL);
         close_ends(&e);
-        for (int i = 0; i < 4; i++)
-                close(images[i]);
-        close(dir_fd);
-        ASSERT_OK(cop_remove_tree(AT_FDCWD, dir, &err), &err);
+        remove_four(&f);
+}
+
+/* What was looked for is protected, and no other look finds it again. */
+TEST(what_was_looked_for_ahead_is_in_the_next_image)
+{
+        struct four f;
+        struct ends e;
+
+        if (geteuid() != 0)
+                SKIP("needs root");
+        make_four(&f);
+        make_ends(&e);
+        pid_t root = start_tree(&e);
+        struct cop_tracker *tracker = cop_tracker_new();
+        ASSERT(tracker);
+        cop_tracker_ahead(tracker); /* of nothing: no image yet */
+        ask(&e, "1");
+        ASSERT(snapshot(root, tracker, &e, -EBADF, f.images[0]) >= BLOCK);
+        tell(&e, "#", "2");
+        cop_tracker_ahead(tracker);
+        cop_tracker_ahead(tracker);
+        ASSERT(!cop_tracker_still(tracker, f.images[0]));
+        ASSERT(snapshot(root, tracker, &e, f.images[0], f.images[1]) >= BLOCK / 2);
+        ask(&e, "3");
+        ASSERT(snapshot(root, tracker, &e, f.images[1], f.images[2]) < BLOCK / 2);
+        /* A freeze that ends the tree does not use it. */
+        tell(&e, "#", "4");
+        cop_tracker_ahead(tracker);
+        ASSERT(make_image(root, tracker, &e, f.images[2], f.images[3], COP_FREEZE_KILL) >= BLOCK);
+        wait(NULL);
+        cop_tracker_free(tracker);
+        close_ends(&e);
+        remove_four(&f);
 }
 
 /* On a busy machine threads may not sleep again at once: then nothing is proven, and the next snapshot may. */

@@ -51,6 +51,17 @@ static uint64_t add_pages(struct cop_image_writer *w, char fill, unsigned pages)
         return first;
 }
 
+static uint64_t add_aligned(struct cop_image_writer *w, char fill, uint64_t size)
+{
+        char page[IMG_PAGE];
+        struct cop_error err;
+        uint64_t at;
+
+        memset(page, fill, sizeof(page));
+        ASSERT_OK(cop_image_write_aligned(w, 0, size, page, sizeof(page), &at, &err), &err);
+        return at;
+}
+
 static int end_image(struct cop_image_writer *w, int dir_fd)
 {
         char name[IMG_PAGES_NAME_MAX];
@@ -123,10 +134,8 @@ TEST(a_hole_stays_one)
         struct cop_image_writer *w = begin_image(dir_fd, make_room(dir_fd, 4));
 
         add_pages(w, 'c', 1);
-        cop_image_align_pages(w, 0, STEP);
-        ASSERT_EQ(add_pages(w, 'd', 1), STEP);
-        cop_image_align_pages(w, 0, 8 * STEP); /* over the end of what was made */
-        ASSERT_EQ(add_pages(w, 'e', 1), 8 * STEP);
+        ASSERT_EQ(add_aligned(w, 'd', STEP), STEP);
+        ASSERT_EQ(add_aligned(w, 'e', 8 * STEP), 8 * STEP); /* over the end of what was made */
         _cleanup_close_ int fd = end_image(w, dir_fd);
         expect(fd, 0, 'c');
         expect(fd, IMG_PAGE, 0);
