@@ -127,8 +127,8 @@ struct cop_thaw_namespaces {
         }
 
 enum cop_thaw_flags {
-        COP_THAW_COPY = 1,    /* copy all memory instead of mapping it from the image */
-        COP_THAW_STOPPED = 2, /* leave the tree stopped by SIGSTOP… reserved */
+        COP_THAW_COPY = 1, /* copy all memory instead of mapping it from the image */
+        COP_THAW_MAP = 2,  /* map it also in processes that have so little that it would be copied; for tests */
 };
 
 struct cop_thaw_request {

@@ -3,7 +3,7 @@
  *      coppice-freeze run [--dir D] [--output F] [--pidfile F] [--no-user | --user F] -- COMMAND…
  *      coppice-freeze freeze --root PID --image D [--parent D] [--kill] [--sync] [--external NAME=DEV:INO]
  *      coppice-freeze track --root PID --image D --count N [--interval MS]      N images D/0, D/1 … while the tree runs on
- *      coppice-freeze thaw --image D [--pidfile F] [--copy] [--no-user | --user F] [--external NAME=FD]
+ *      coppice-freeze thaw --image D [--pidfile F] [--copy | --map] [--no-user | --user F] [--external NAME=FD]
  *           freeze, track and thaw: [--waits F]      what is known of time limits (waits.h), from one call to the next
  *           freeze and track: [--own-mounts]         what the tree has mounted itself will be there at the thaw: do not refuse it
  *      coppice-freeze inspect --image D [--pages]
@@ -48,7 +48,7 @@ struct options {
         const char *dir, *output, *pidfile, *image, *parent, *user, *waits;
         pid_t root;
         int count, interval;
-        bool no_user, kill, sync, copy, pages, own_mounts;
+        bool no_user, kill, sync, copy, map, pages, own_mounts;
         struct cop_external externals[EXTERNALS_MAX];
         char names[EXTERNALS_MAX][64];
         size_t external_count;
@@ -61,8 +61,8 @@ static int usage(void)
               "NAME=DEV:INO]\n"
               "       coppice-freeze track --root PID --image D --count N [--interval MS]\n"
               "                      (both: [--own-mounts]; these and thaw: [--waits F])\n"
-              "       coppice-freeze thaw --image D [--pidfile F] [--copy] [--no-user | --user F] [--external "
-              "NAME=FD]\n"
+              "       coppice-freeze thaw --image D [--pidfile F] [--copy | --map] [--no-user | --user F] "
+              "[--external NAME=FD]\n"
               "       coppice-freeze inspect --image D [--pages]\n"
               "       coppice-freeze verify --image D\n",
               stderr);
@@ -416,7 +416,7 @@ static int command_thaw(const struct options *o)
                 .cgroup_fd = -EBADF,
                 .externals = o->externals,
                 .external_count = o->external_count,
-                .flags = o->copy ? COP_THAW_COPY : 0,
+                .flags = (o->copy ? COP_THAW_COPY : 0U) | (o->map ? COP_THAW_MAP : 0U),
                 .setup = setup_inside,
                 .waits = cop_waits_new(),
         };
@@ -507,7 +507,8 @@ static bool parse(struct options *o, int argc, char **argv)
                 {"kill", 0, NULL, 'k'},     {"sync", 0, NULL, 's'},       {"copy", 0, NULL, 'c'},
                 {"no-user", 0, NULL, 'u'},  {"user", 1, NULL, 'U'},       {"pages", 0, NULL, 'g'},
                 {"external", 1, NULL, 'e'}, {"count", 1, NULL, 'n'},      {"interval", 1, NULL, 't'},
-                {"waits", 1, NULL, 'w'},    {"own-mounts", 0, NULL, 'm'}, {NULL, 0, NULL, 0},
+                {"waits", 1, NULL, 'w'},    {"own-mounts", 0, NULL, 'm'}, {"map", 0, NULL, 'M'},
+                {NULL, 0, NULL, 0},
         };
         int c;
 
@@ -542,6 +543,9 @@ static bool parse(struct options *o, int argc, char **argv)
                         break;
                 case 'c':
                         o->copy = true;
+                        break;
+                case 'M':
+                        o->map = true;
                         break;
                 case 'u':
                         o->no_user = true;

@@ -32,3 +32,5 @@ struct cop_scan_arg {
  * what lies behind a guard area. */
 #define COP_RUN_MAPPED 2
 #define COP_RUN_MAPPED_GUARDED 4
+/* A process with no more pages than these gets copies of all. */
+#define COP_PAGES_SMALL 512

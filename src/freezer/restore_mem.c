@@ -91,6 +91,19 @@ static size_t count_extents(const struct cop_restore *r, const struct img_proc *
         return n;
 }
 
+/* Copying so little costs about what mapping it would, and leaves a process as it was: the same areas, no watch. */
+static bool is_small(const struct cop_restore *r, const struct img_proc *p)
+{
+        uint64_t pages = 0;
+
+        for (uint32_t i = 0; i < p->vmas && pages <= COP_PAGES_SMALL; i++) {
+                const struct img_vma *v = IMG_RECORD(r->image, IMG_VMAS, img_vma, p->first_vma + i);
+                for (uint32_t k = 0; k < v->extents; k++)
+                        pages += IMG_RECORD(r->image, IMG_EXTENTS, img_extent, v->first_extent + k)->pages;
+        }
+        return pages <= COP_PAGES_SMALL;
+}
+
 static int make_region(struct cop_restore *r, const struct img_proc *p, struct cop_region *g, struct cop_error *err)
 {
         size_t extents = count_extents(r, p), signals = cop_restore_signals(r, p);
@@ -639,7 +652,7 @@ int cop_restore_memory(struct cop_restore *r, struct cop_error *err)
 {
         const struct img_proc *p = RESTORE_PROC(r, r->self);
         struct cop_region g = {0};
-        r->unwatched = !may_be_watched(r, p);
+        r->unwatched = (!(r->request->flags & COP_THAW_MAP) && is_small(r, p)) || !may_be_watched(r, p);
         int ret = find_code(r, p, err);
         if (ret == 0)
                 ret = make_region(r, p, &g, err);

@@ -20,6 +20,7 @@ OWNER, NESTED = "owner", "nested"
 FLAVOURS = ["unfrozen", "kill", "run-on", "fork", "twice", "tracked", "checkpoints", OWNER]
 RUNS_ON = ["run-on", "tracked", "checkpoints"]  # a source runs on
 EXTRA = ["copy", "no-user", NESTED, "eight", "chain", "exact"]
+PLAIN = ["kill", "copy", "eight"]  # thawed as a keeper does it; in the others little memory is mapped, too
 LIKE = {"copy": "kill", "no-user": "kill", "eight": "fork", "chain": "twice", "exact": "twice"}  # who opts out of that has no other
 MOST_AGAIN = 8  # when more failed, it is not the machine
 # Without options every victim goes through the first ones, and through all of FLAVOURS what stands for many: the broad ones
@@ -223,6 +224,7 @@ class Run:
         self.deadline = time.monotonic() + victim.timeout
         self.children = []
         self.images = 0
+        self.mapped = False
         self.tool = [self.reachable(tool)]
         if nested:
             self.tool = ["/usr/bin/nsenter", f"--user={self.owner.namespace}", "--setuid=0", "--setgid=0", *self.tool]
@@ -319,6 +321,7 @@ class Run:
         return image
 
     def thaw(self, image, *options):
+        options += ("--map",) if self.mapped else ()
         child = self.start("thaw", "--image", str(image), "--waits", str(self.dir / "waits"), *options)
         self.root(child)
         return child
@@ -356,6 +359,7 @@ class Run:
         self.go(self.thaw(self.freeze(child)))
 
     def flavour(self, name):
+        self.mapped = name not in PLAIN
         child = self.begin()
         rights = name not in (OWNER, NESTED)
         refuse = self.victim.settings.get("refuse" if rights else "owner_refuse", self.victim.settings.get("refuse"))
