@@ -4,6 +4,7 @@ Baselines: fork(2) of the very kernel that is forked, measured by a cell in it. 
 kernel that one could talk to, so the ratio says how much more the whole thing costs.
 """
 
+import os
 import re
 import statistics
 import time
@@ -31,6 +32,20 @@ def timed(what, *args, **kwargs):
     begin = time.perf_counter()
     value = what(*args, **kwargs)
     return value, (time.perf_counter() - begin) * 1e3
+
+
+def read_all(files):
+    for file in files:
+        with open(file, "rb", buffering=0) as f:
+            while f.read(1 << 20):
+                pass
+
+
+def drop_from_cache(files):
+    for file in files:
+        with open(file, "rb") as f:
+            os.fsync(f.fileno())
+            os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 class States:
@@ -139,6 +154,25 @@ class States:
                 self.row("suspend.1024m_5m_dirty", "ms", suspends)
                 self.row("resume.1024m_to_cell", "ms", wakes)
             sb.remove()
+        self.resume_cold()
+
+    def resume_cold(self):
+        """As after the host has started: nothing of the saved state is in memory."""
+        sb = self.warm_session(100)
+        wakes, reads = [], []
+        for _ in range(self.rounds(15)):
+            sb.ok("block[:655360] = 2.0")
+            sb.api.post(f"{sb.path}/suspend", timeout=120)
+            node = sb.api.get(f"{sb.path}/nodes")["nodes"][-1]["id"]
+            files = [p for p in (self.work / "home/nodes" / node).rglob("*") if p.is_file()]
+            drop_from_cache(files)
+            reads.append(timed(read_all, files)[1])
+            drop_from_cache(files)
+            text, spent = timed(sb.text, "x")
+            assert text == "41"
+            wakes.append(spent)
+        self.row("resume.100m_cold_to_cell", "ms", wakes, "reading its node from the disk", reads, "ratio <= 1.3")
+        sb.remove()
 
     def checkpoint(self):
         off, on = self.warm_session(0), self.warm_session(0, {"checkpoints": "after_cell", "idle_seconds": 0})

@@ -61,6 +61,8 @@ int cop_waits_load(struct cop_waits *waits, const char *path, struct cop_error *
 struct cop_freeze_room;
 int cop_freeze_room_new(int dir_fd, struct cop_freeze_room **ret, struct cop_error *err);
 int cop_freeze_room_grow(struct cop_freeze_room *room, size_t bytes, struct cop_error *err);
+/* How many bytes of it are worth having after an image with so many pages of its own: a quarter more, from 1 to 8 MiB. */
+uint64_t cop_freeze_room_wanted(uint64_t pages);
 uint64_t cop_freeze_room_size(const struct cop_freeze_room *room);
 struct cop_freeze_room *cop_freeze_room_free(struct cop_freeze_room *room); /* takes NULL; returns NULL */
 

@@ -41,7 +41,6 @@
 #include "freezer/image.h"
 #include "freezer/tool-mounts.h"
 
-#define ROOM_MAX (8u << 20)
 #define EXTERNALS_MAX 16
 
 struct options {
@@ -349,7 +348,7 @@ static struct cop_freeze_room *make_room(int dir_fd, const struct cop_freeze_res
         struct cop_freeze_room *room = NULL;
 
         if (cop_freeze_room_new(dir_fd, &room, NULL) == 0)
-                (void)cop_freeze_room_grow(room, MIN_OF(last->pages_written * 6144, (uint64_t)ROOM_MAX), NULL);
+                (void)cop_freeze_room_grow(room, cop_freeze_room_wanted(last->pages_written), NULL);
         return room;
 }
 

@@ -14,6 +14,9 @@
 #include "freezer/freezer.h"
 #include "freezer/image.h"
 
+#define WANTED_MIN (1u << 20)
+#define WANTED_MAX (8u << 20)
+
 int cop_freeze_room_new(int dir_fd, struct cop_freeze_room **ret, struct cop_error *err)
 {
         struct cop_freeze_room *room = calloc(1, sizeof(*room));
@@ -44,6 +47,13 @@ int cop_freeze_room_grow(struct cop_freeze_room *room, size_t bytes, struct cop_
                 room->size += (uint64_t)n;
         }
         return 0;
+}
+
+uint64_t cop_freeze_room_wanted(uint64_t pages)
+{
+        uint64_t bytes = pages * IMG_PAGE;
+
+        return MIN_OF(MAX_OF(bytes + bytes / 4, (uint64_t)WANTED_MIN), (uint64_t)WANTED_MAX);
 }
 
 uint64_t cop_freeze_room_size(const struct cop_freeze_room *room)

@@ -13,7 +13,7 @@
 #include "freezer/tracker.h"
 #include "freezer/waits.h"
 
-#define SETTLE_LOOKS 4
+#define SETTLE_LOOKS 8
 #define SETTLE_PAUSE 150 /* us */
 
 static uint64_t page_of(uint64_t address)

@@ -7,8 +7,6 @@
  *      from there on          room for the pages of the next node (freezer/room.c), as many as this one had and some more
  *      20 s later             the room goes, before the system writes it to disk
  */
-#include <unistd.h>
-
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "freezer/freezer.h"
@@ -18,8 +16,6 @@
 
 #define REST_AFTER (20 * USEC_PER_MSEC) /* a cell that is sent at once has come by then */
 #define ROOM_LIFE (20 * USEC_PER_SEC)
-#define ROOM_MIN (1u << 20)
-#define ROOM_MAX (8u << 20)
 #define ROOM_STEP (256u << 10)
 
 static void stop(struct cop_keep *k)
@@ -67,10 +63,9 @@ static void on_timer(struct cop_source *s, usec_t now, void *userdata)
 void cop_keep_rest(struct cop_keep *k, int node_fd, uint64_t pages)
 {
         usec_t at = cop_usec_add(cop_now(CLOCK_MONOTONIC), REST_AFTER);
-        uint64_t wanted = pages * (uint64_t)sysconf(_SC_PAGESIZE);
 
         k->room = cop_freeze_room_free(cop_keep_rest_room(k));
-        k->room_wanted = MIN_OF(MAX_OF(wanted + wanted / 4, (uint64_t)ROOM_MIN), (uint64_t)ROOM_MAX);
+        k->room_wanted = cop_freeze_room_wanted(pages);
         if (cop_node_folder(node_fd, "mem", &k->rest_fd, NULL) == 0)
                 (void)cop_loop_add_timer(k->loop, at, on_timer, k, &k->rest_timer, NULL);
 }
