@@ -34,6 +34,7 @@ const struct cop_verb *const cop_verbs[] = {
         &cop_verb_fork,
         &cop_verb_log,
         &cop_verb_undo,
+        &cop_verb_redo,
         &cop_verb_goto,
         &cop_verb_diff,
         &cop_verb_take,
@@ -296,6 +297,8 @@ int main(int argc, char **argv)
         if (strcmp(argv[1], "--version") == 0)
                 argv[1] = (char *)"version";
         cli.verb = find_verb(argc - 1, argv + 1, &words);
+        if (!cli.verb && argc == 3 && (strcmp(argv[2], "--help") == 0 || strcmp(argv[2], "-h") == 0))
+                return cop_help(1, argv + 1) ? COP_EXIT_OK : COP_EXIT_USAGE; /* of a group */
         if (!cli.verb) {
                 cop_help_unknown(argc - 1, argv + 1);
                 return COP_EXIT_USAGE;

@@ -17,9 +17,10 @@ static const struct cop_option options[] = {
         {0},
 };
 
-static int run(struct cop_cli *cli, size_t argc, char **argv)
+/* undo and redo take the same. */
+static int step(struct cop_cli *cli, const char *what, size_t argc, char **argv)
 {
-        _cleanup_free_ char *path = cop_cli_path("/api/sandboxes/%s/undo", argv[0]);
+        _cleanup_free_ char *path = cop_cli_path("/api/sandboxes/%s/%s", argv[0], what);
         _cleanup_json_ json_t *body = json_object();
 
         if (argc > 1) {
@@ -32,17 +33,44 @@ static int run(struct cop_cli *cli, size_t argc, char **argv)
         return cop_cli_travel(cli, path, body, opt.json);
 }
 
+static int undo(struct cop_cli *cli, size_t argc, char **argv)
+{
+        return step(cli, "undo", argc, argv);
+}
+
+static int redo(struct cop_cli *cli, size_t argc, char **argv)
+{
+        return step(cli, "redo", argc, argv);
+}
+
 const struct cop_verb cop_verb_undo = {
         .name = "undo",
         .args = "SANDBOX [N]",
         .summary = "bring memory and files back to before the last cell, or the last N cells",
         .notes = "Goes back to the newest saved state from before those cells: files that were deleted come back, new "
                  "ones go.\n"
-                 "coppice log SANDBOX shows the states there are; coppice goto reaches any of them.",
+                 "coppice redo takes it back, as long as nothing new was run. coppice log SANDBOX shows the states "
+                 "there "
+                 "are;\ncoppice goto reaches any of them.",
         .examples = "coppice undo demo\n"
                     "coppice undo demo 3",
         .options = options,
         .args_min = 1,
         .args_max = 2,
-        .run = run,
+        .run = undo,
+};
+
+const struct cop_verb cop_verb_redo = {
+        .name = "redo",
+        .args = "SANDBOX [N]",
+        .summary = "take back the last undo, or the last N",
+        .notes = "Memory and files are again as they were before it. A cell that is run after an undo ends that: what "
+                 "was "
+                 "undone\nis no longer ahead of it, but coppice goto still reaches it.",
+        .examples = "coppice redo demo\n"
+                    "coppice redo demo 2",
+        .options = options,
+        .args_min = 1,
+        .args_max = 2,
+        .run = redo,
 };

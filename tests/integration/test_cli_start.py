@@ -99,7 +99,7 @@ def test_what_needs_no_daemon_starts_none(home):
 
 
 @pytest.mark.parametrize("args", [["help"], ["--help"], ["help", "run"], ["run", "--help"], ["help", "context"],
-                                  ["help", "image", "build"], ["exec", "-h"]])
+                                  ["help", "image", "build"], ["exec", "-h"], ["image", "--help"], ["token", "-h"]])
 def test_help(args):
     done = Cli().ok(*args)
     assert "coppice" in done.out and done.err == ""

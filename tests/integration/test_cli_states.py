@@ -24,7 +24,11 @@ def test_the_session_of_states(cli):
     assert [n["id"] for n in cli.json("snapshot", "ls", "--json")] == [node]
     cli.ok("run", "cli-states", "x = 0")
     assert cli.ok("undo", "cli-states").out == source + "\n"
+    assert cli.ok("redo", "cli-states").out == source + "\n"
+    assert cli.ok("undo", "cli-states").out == source + "\n"
     assert cli.ok("run", "cli-states", "x").out == "41\n"
+    gone = cli("redo", "cli-states")
+    assert gone.status == 1 and "a new cell was run since" in gone.err
     cli.ok("goto", "cli-states", "cli-clean")
     tree = cli.ok("log", "cli-states").out
     assert re.search(rf"● {node}  snapshot cli-clean .*◀ head\n", tree) and "suspend" in tree
@@ -41,12 +45,12 @@ def test_the_session_of_states(cli):
     cli.ok("snapshot", "rm", "--force", "cli-clean")
 
 
-@pytest.mark.parametrize("words", [("undo", "x", "many"), ("goto", "x"), ("fork",), ("snapshot", "x", "--kind", "half"), ("suspend",)])
+@pytest.mark.parametrize("words", [("undo", "x", "many"), ("redo", "x", "0.5"), ("redo",), ("goto", "x"), ("fork",), ("snapshot", "x", "--kind", "half"), ("suspend",)])
 def test_wrong_usage(cli, words):
     assert cli(*words).status == 2
 
 
-@pytest.mark.parametrize("verb", ["suspend", "resume", "snapshot", "pack", "unpack", "fork", "log", "undo", "goto"])
+@pytest.mark.parametrize("verb", ["suspend", "resume", "snapshot", "pack", "unpack", "fork", "log", "undo", "redo", "goto"])
 def test_help_has_examples(cli, verb):
     assert "examples:\n  coppice " + verb in cli.ok(verb, "--help").out
 
@@ -59,6 +63,8 @@ def test_each_cell_can_be_undone(cli):
         cli.ok("run", "cli-each", f"x = {value}")
         time.sleep(1)
     cli.ok("undo", "cli-each")
+    cli.ok("undo", "cli-each")
+    cli.ok("redo", "cli-each")
     assert cli.ok("run", "cli-each", "x").out == "2\n"
     cli.ok("rm", "cli-each")
     assert cli("new", "--checkpoints", "sometimes").status == 1
