@@ -15,6 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from peers import print_ratios
+
 ROOT = Path(__file__).resolve().parent.parent
 
 WORKLOAD = r"""
@@ -330,6 +332,7 @@ def main():
         if not arguments.only or arguments.only == name:
             job()
     results.write()
+    print_ratios(results.rows)
     print(f"{sum(r['ok'] for r in results.rows)} of {len(results.rows)} goals met")
     return 1 if results.bad else 0
 

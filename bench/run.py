@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests/integration"))
 sys.path.insert(0, str(ROOT / "bench"))
 
+from peers import print_ratios  # noqa: E402
 from states import OFF, States  # noqa: E402
 
 KERNEL_STOCK = "exec python3 -m ipykernel_launcher -f /run/coppice/stock/c.json"
@@ -281,6 +282,7 @@ def main():
     finally:
         bench.end()
     missed = [r["name"] for r in bench.rows if r["ok"] is False]
+    print_ratios(bench.rows)
     print(f"{len(bench.rows)} rows in {os.path.relpath(bench.out, ROOT)}" + (f"; missed: {', '.join(missed)}" if missed else ""))
     return 1 if missed or not bench.rows else 0
 
