@@ -49,9 +49,8 @@ const struct cop_verb cop_verb_undo = {
         .summary = "bring memory and files back to before the last cell, or the last N cells",
         .notes = "Goes back to the newest saved state from before those cells: files that were deleted come back, new "
                  "ones go.\n"
-                 "coppice redo takes it back, as long as nothing new was run. coppice log SANDBOX shows the states "
-                 "there "
-                 "are;\ncoppice goto reaches any of them.",
+                 "coppice redo takes it back, as long as nothing new was run. coppice log SANDBOX shows the "
+                 "states there are;\ncoppice goto reaches any of them.",
         .examples = "coppice undo demo\n"
                     "coppice undo demo 3",
         .options = options,
@@ -64,9 +63,8 @@ const struct cop_verb cop_verb_redo = {
         .name = "redo",
         .args = "SANDBOX [N]",
         .summary = "take back the last undo, or the last N",
-        .notes = "Memory and files are again as they were before it. A cell that is run after an undo ends that: what "
-                 "was "
-                 "undone\nis no longer ahead of it, but coppice goto still reaches it.",
+        .notes = "Memory and files are again as they were before it. A cell that is run after an undo ends that: "
+                 "what was undone\nis no longer ahead of it, but coppice goto still reaches it.",
         .examples = "coppice redo demo\n"
                     "coppice redo demo 2",
         .options = options,

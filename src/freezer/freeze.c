@@ -386,7 +386,6 @@ void cop_freeze_cancel(struct cop_freeze *f)
 {
         if (!f)
                 return;
-        (void)cop_tracker_precopied(&f->dump, NULL);
         if (f->dump.writer && f->dump.request->tracker)
                 cop_tracker_settle(f->dump.request->tracker, NULL);
         dump_done(&f->dump);

@@ -76,8 +76,8 @@ static struct cop_precopying *precopying_free(struct cop_precopying *c)
 {
         if (!c)
                 return NULL;
-        if (c->beside)
-                decide(c, false); /* of one that was decided already it changes nothing */
+        if (c->beside && !c->dump) /* it waits for that */
+                decide(c, false);
         join(c);
         for (size_t i = 0; i < c->count; i++) {
                 free(c->shares[i].runs.list);

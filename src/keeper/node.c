@@ -639,6 +639,8 @@ static int new_node(struct cop_keep *k, struct cop_msg *m, struct cop_keep_node 
         int r = cop_msg_get_str(m, COP_TAG_PARENT, 0, &n->parent);
         if (r < 0 && r != -ENOENT)
                 return cop_error_set(err, EINVAL, COP_ERR_bad_request, "FREEZE needs a valid PARENT or none");
+        if (k->tracker && !(n->flags & (COP_NODE_END | COP_NODE_FILES)))
+                cop_tracker_ahead(k->tracker);
         return open_folders(k, n, err);
 }
 
@@ -646,10 +648,6 @@ void cop_keep_freeze(struct cop_keep *k, struct cop_msg *m)
 {
         struct cop_error err = COP_ERROR_NULL;
         struct cop_keep_node *n = NULL;
-        bool ahead = k->tracker && !(cop_msg_u64_or(m, COP_TAG_FLAGS, 0) & (COP_NODE_END | COP_NODE_FILES));
-
-        if (ahead && !k->node && k->state == COP_KEEP_RUNNING)
-                cop_tracker_ahead(k->tracker);
         int r = new_node(k, m, &n, &err);
 
         bool end = n && n->flags & COP_NODE_END;

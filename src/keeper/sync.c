@@ -21,11 +21,13 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/msg.h"
 #include "keeper/node.h"
 
 #define SYNC_AFTER (1 * USEC_PER_SEC)
 #define IDLE_MAX (60 * USEC_PER_SEC)
 #define NODES_MAX 64
+#define MSG_NODE 1 /* with the folder, and nothing else */
 
 /* ---- in the keeper ---- */
 
@@ -33,7 +35,7 @@ static int start(struct cop_keep *k, struct cop_error *err)
 {
         int pair[2];
 
-        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+        if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
                 return cop_error_errno(err, errno, "socketpair");
         const struct cop_child_fd fd = {.source = pair[1], .target = STDIN_FILENO};
         const struct cop_child_spec spec = {.path = "/proc/self/exe",
@@ -52,23 +54,14 @@ static int start(struct cop_keep *k, struct cop_error *err)
 
 static bool give(int to, int fd)
 {
-        char byte = 0;
-        union {
-                struct cmsghdr header;
-                char space[CMSG_SPACE(sizeof(int))];
-        } control = {.header = {.cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS}};
-        struct iovec iov = {.iov_base = &byte, .iov_len = 1};
-        struct msghdr m = {.msg_iov = &iov,
-                           .msg_iovlen = 1,
-                           .msg_control = control.space,
-                           .msg_controllen = sizeof(control.space)};
-        ssize_t n;
+        _cleanup_msg_ struct cop_msg m = COP_MSG_NULL;
+        int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
 
-        *(int *)CMSG_DATA(&control.header) = fd;
-        do
-                n = sendmsg(to, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
-        while (n < 0 && errno == EINTR);
-        return n == 1;
+        if (copy < 0)
+                return false;
+        cop_msg_init(&m, MSG_NODE, 0);
+        cop_msg_add_fd(&m, copy);
+        return cop_msg_send(to, &m) == 0;
 }
 
 void cop_keep_sync_later(struct cop_keep *k, int node_fd)
@@ -94,25 +87,14 @@ static void on_term(int number)
         asked_to_end = 1;
 }
 
-/* The descriptor; -ENODATA: no more will come. */
+/* The descriptor; -EAGAIN: none now; -ENODATA: no more will come. */
 static int take(int from)
 {
-        char byte;
-        union {
-                struct cmsghdr header;
-                char space[CMSG_SPACE(sizeof(int))];
-        } control;
-        struct iovec iov = {.iov_base = &byte, .iov_len = 1};
-        struct msghdr m = {.msg_iov = &iov,
-                           .msg_iovlen = 1,
-                           .msg_control = control.space,
-                           .msg_controllen = sizeof(control.space)};
-        ssize_t n = recvmsg(from, &m, MSG_CMSG_CLOEXEC);
+        _cleanup_msg_ struct cop_msg m = COP_MSG_NULL;
+        int r = cop_msg_recv(from, &m);
+        int fd = r == 1 ? cop_msg_take_fd(&m, 0) : -EBADF;
 
-        if (n < 0 && errno == EINTR)
-                return -EINTR;
-        const struct cmsghdr *c = n == 1 ? CMSG_FIRSTHDR(&m) : NULL;
-        return c && c->cmsg_type == SCM_RIGHTS ? *(const int *)CMSG_DATA(c) : -ENODATA;
+        return fd >= 0 ? fd : r == -EAGAIN ? r : -ENODATA;
 }
 
 /* They lie on one filesystem. */
@@ -157,7 +139,7 @@ int cop_keep_sync_main(int from)
                 int n = ppoll(&p, 1, &left, &none);
                 if (n > 0) {
                         int fd = take(from);
-                        more = fd >= 0 || fd == -EINTR;
+                        more = fd >= 0 || fd == -EAGAIN;
                         if (fd >= 0 && count == 0)
                                 until = cop_usec_add(cop_now(CLOCK_MONOTONIC), SYNC_AFTER);
                         if (fd >= 0)

@@ -362,6 +362,15 @@ static void make_four(struct four *f)
         }
 }
 
+static pid_t start_tracked(struct four *f, struct ends *e, struct cop_tracker **ret)
+{
+        make_four(f);
+        make_ends(e);
+        *ret = cop_tracker_new();
+        ASSERT(*ret);
+        return start_tree(e);
+}
+
 static void remove_four(struct four *f)
 {
         struct cop_error err = COP_ERROR_NULL;
@@ -379,11 +388,8 @@ TEST(pages_that_are_as_they_were_are_not_written_again)
 
         if (geteuid() != 0)
                 SKIP("needs root");
-        make_four(&f);
-        make_ends(&e);
-        pid_t root = start_tree(&e);
-        struct cop_tracker *tracker = cop_tracker_new();
-        ASSERT(tracker);
+        struct cop_tracker *tracker;
+        pid_t root = start_tracked(&f, &e, &tracker);
         ask(&e, "1");
         ASSERT(snapshot(root, tracker, &e, -EBADF, f.images[0]) >= BLOCK);
         ask(&e, "2");
@@ -407,11 +413,8 @@ TEST(what_was_looked_for_ahead_is_in_the_next_image)
 
         if (geteuid() != 0)
                 SKIP("needs root");
-        make_four(&f);
-        make_ends(&e);
-        pid_t root = start_tree(&e);
-        struct cop_tracker *tracker = cop_tracker_new();
-        ASSERT(tracker);
+        struct cop_tracker *tracker;
+        pid_t root = start_tracked(&f, &e, &tracker);
         cop_tracker_ahead(tracker); /* of nothing: no image yet */
         ask(&e, "1");
         ASSERT(snapshot(root, tracker, &e, -EBADF, f.images[0]) >= BLOCK);
