@@ -108,11 +108,11 @@ class Tree:
     def text(self, name="out"):
         return self.path(name).read_text() if self.path(name).exists() else ""
 
-    def spawn(self, verb, *arguments):
+    def spawn(self, verb, *arguments, stdout=None):
         name = f"{verb}{len(self.children)}"
         log = open(self.path(name), "wb")
         child = subprocess.Popen([self.tool, verb, "--pidfile", str(self.path(name + ".pid")), *map(str, arguments)], stdin=subprocess.DEVNULL,
-                                 stdout=log, stderr=subprocess.STDOUT, cwd="/")
+                                 stdout=stdout or log, stderr=log, text=True, cwd="/")
         child.log, child.pidfile = name, self.path(name + ".pid")
         self.children.append(child)
         return child
@@ -143,9 +143,11 @@ class Tree:
         return [{k: int(v) for k, v in re.findall(r"(\w+)=(\d+)", line)} for line in done.stdout.splitlines() if line.startswith("frozen")]
 
     def thaw(self, image):
-        child = self.spawn("thaw", "--image", image)
-        self.await_text("\n", child, child.log, step=0.0001)
-        return child, {k: int(v) for k, v in re.findall(r"(\w+)=(\d+)", self.text(child.log))}
+        child = self.spawn("thaw", "--image", image, stdout=subprocess.PIPE)
+        line = child.stdout.readline()  # not by looking again and again: the thaw has work for each processor
+        if not line:
+            raise RuntimeError(f"no thaw: {self.text(child.log)[-300:]}")
+        return child, {k: int(v) for k, v in re.findall(r"(\w+)=(\d+)", line)}
 
     def kill(self, child):
         if child.poll() is None:

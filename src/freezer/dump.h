@@ -118,6 +118,8 @@ int cop_dump_scan_end(struct cop_dump *d, struct cop_error *err);
 void cop_dump_scan_done(struct cop_dump *d);
 /* After that. */
 int cop_dump_memory(struct cop_dump *d, struct cop_error *err);
+/* dump_hot.c, before that, which cuts the runs of the scan. */
+int cop_dump_hot(struct cop_dump *d, struct cop_error *err);
 int cop_dump_object_pages(struct cop_dump *d, int fd, uint64_t size, uint32_t *ret_first, uint32_t *ret_count,
                           struct cop_error *err);
 /* dump_fd.c: descriptors of all processes, and what belongs to those in flight from description `first` on. */

@@ -31,7 +31,6 @@
 
 #define RUN_LONG COP_RUN_LONG
 #define GAP_MAX 64 /* extents */
-#define ADDRESS_END 0x7ffffffff000ULL
 #define FLAGS_OF_MAPS (IMG_VMA_READ | IMG_VMA_WRITE | IMG_VMA_EXEC | IMG_VMA_SHARED)
 
 /* ---- areas into records ---- */
@@ -482,7 +481,7 @@ static int dump_guards(struct cop_dump *d, uint32_t proc, int pagemap_fd, struct
 {
         struct cop_page_region regions[256];
         struct cop_scan_arg arg = {.size = sizeof(arg),
-                                   .end = ADDRESS_END,
+                                   .end = IMG_ADDRESS_END,
                                    .vec = (uintptr_t)regions,
                                    .vec_len = ELEMENTSOF(regions),
                                    .category_mask = COP_PAGE_IS_GUARD,

@@ -26,9 +26,11 @@
 #include "base/err.h"
 
 #define IMG_MAGIC "COPFRZ\r\n"
-#define IMG_VERSION 4
+#define IMG_VERSION 5
+#define IMG_VERSION_OLDEST 4 /* that is read: without IMG_HOT */
 #define IMG_PAGE 4096U
 #define IMG_NONE UINT32_MAX
+#define IMG_ADDRESS_END 0x7ffffffff000ULL /* of what user space has */
 #define IMG_ID_MAX 33
 
 enum img_section_kind {
@@ -48,6 +50,7 @@ enum img_section_kind {
         IMG_PACKETS, /* img_packet: queued data of sockets and pipes */
         IMG_GUARDS,  /* img_guard: guard pages */
         IMG_FILTERS, /* img_filter: seccomp programs, oldest first */
+        IMG_HOT,     /* img_hot, ascending by process and address: advice only */
         IMG_SECTION_MAX,
 };
 
@@ -349,6 +352,13 @@ struct img_filter {
         struct img_ref program; /* struct sock_filter[] */
 };
 
+/* Pages that the process wrote to when it last ran for a while, and so will write to again (dump_hot.c). */
+struct img_hot {
+        uint64_t address;
+        uint32_t pages;
+        uint32_t proc; /* index */
+};
+
 /* The name of a page file; the id is not checked, and may lack its end.  And whether a name (without folders) is that of one. */
 #define IMG_PAGES_NAME_MAX (sizeof("pages-.img") - 1 + IMG_ID_MAX)
 void cop_image_pages_name(const char id[IMG_ID_MAX], char ret[IMG_PAGES_NAME_MAX]);
@@ -416,6 +426,9 @@ int cop_image_open(int dir_fd, bool check_host, struct cop_image **ret, struct c
 void cop_image_free(struct cop_image *image);
 /* Also the checksums of all page extents. */
 int cop_image_verify(const struct cop_image *image, struct cop_error *err);
+
+/* The records of IMG_HOT of a process of it, and how many (borrowed). */
+const struct img_hot *cop_image_hot(const struct cop_image *image, const struct img_proc *p, uint32_t *ret_count);
 
 static inline const void *cop_image_at(const struct cop_image *image, const struct img_ref *ref)
 {

@@ -35,10 +35,12 @@ static int check_header(struct cop_image *im, struct cop_error *err)
 
         if (im->size < sizeof(*h) || memcmp(h->magic, IMG_MAGIC, sizeof(h->magic)) != 0)
                 return damaged(err, "meta.img has no header");
-        if (h->version != IMG_VERSION)
+        if (h->version < IMG_VERSION_OLDEST || h->version > IMG_VERSION)
                 return cop_error_set(err, EPROTO, COP_ERR_image_mismatch,
-                                     "the memory image has format %u, this engine reads %u", h->version, IMG_VERSION);
-        if (h->section_count != IMG_SECTION_MAX - 1 || im->size < sizeof(*h) + h->section_count * sizeof(*dir))
+                                     "the memory image has format %u, this engine reads %u to %u", h->version,
+                                     IMG_VERSION_OLDEST, IMG_VERSION);
+        if (h->section_count != (h->version < 5 ? IMG_HOT : IMG_SECTION_MAX) - 1U ||
+            im->size < sizeof(*h) + h->section_count * sizeof(*dir))
                 return damaged(err, "meta.img has a wrong directory");
         struct img_header copy = *h;
         copy.checksum = 0;
@@ -141,7 +143,7 @@ static bool check_vma(const struct cop_image *im, uint32_t i)
 {
         const struct img_vma *v = IMG_RECORD(im, IMG_VMAS, img_vma, i);
 
-        return v->start < v->end && (v->start | v->end | v->offset) % IMG_PAGE == 0 && v->end <= 0x7ffffffff000 &&
+        return v->start < v->end && (v->start | v->end | v->offset) % IMG_PAGE == 0 && v->end <= IMG_ADDRESS_END &&
                index_ok(im, IMG_FILES, v->file) && string_ok(im, &v->name) &&
                check_extents(im, v, v->first_extent, v->extents) && check_extents(im, v, v->first_patch, v->patches);
 }
@@ -192,6 +194,16 @@ static bool check_thread(const struct cop_image *im, uint32_t i)
                (!t->seccomp_strict || t->filters == 0) && memchr(t->comm, 0, sizeof(t->comm));
 }
 
+static bool check_hot(const struct cop_image *im, uint32_t i)
+{
+        const struct img_hot *h = IMG_RECORD(im, IMG_HOT, img_hot, i), *last = i > 0 ? h - 1 : NULL;
+
+        return h->proc < im->count[IMG_PROCS] && h->address % IMG_PAGE == 0 && h->pages > 0 &&
+               h->address < IMG_ADDRESS_END && (uint64_t)h->pages * IMG_PAGE <= IMG_ADDRESS_END - h->address &&
+               (!last || last->proc < h->proc ||
+                (last->proc == h->proc && last->address + (uint64_t)last->pages * IMG_PAGE <= h->address));
+}
+
 static bool check_other(const struct cop_image *im, unsigned kind, uint32_t i)
 {
         switch (kind) {
@@ -217,6 +229,8 @@ static bool check_other(const struct cop_image *im, unsigned kind, uint32_t i)
                 const struct img_filter *f = IMG_RECORD(im, IMG_FILTERS, img_filter, i);
                 return ref_ok(im, &f->program) && f->program.length % 8 == 0 && f->program.length <= 4096 * 8;
         }
+        case IMG_HOT:
+                return check_hot(im, i);
         default:
                 return true;
         }
@@ -363,6 +377,29 @@ void cop_image_free(struct cop_image *im)
         if (im->map)
                 munmap((void *)(uintptr_t)im->map, im->size);
         free(im);
+}
+
+/* The first record of this process or a later one. */
+static uint32_t first_hot(const struct cop_image *im, uint32_t proc)
+{
+        uint32_t low = 0, high = im->count[IMG_HOT];
+
+        while (low < high) {
+                uint32_t mid = low + (high - low) / 2;
+                if (IMG_RECORD(im, IMG_HOT, img_hot, mid)->proc < proc)
+                        low = mid + 1;
+                else
+                        high = mid;
+        }
+        return low;
+}
+
+const struct img_hot *cop_image_hot(const struct cop_image *im, const struct img_proc *p, uint32_t *ret_count)
+{
+        uint32_t proc = (uint32_t)(p - IMG_RECORD(im, IMG_PROCS, img_proc, 0)), first = first_hot(im, proc);
+
+        *ret_count = first_hot(im, proc + 1) - first;
+        return IMG_RECORD(im, IMG_HOT, img_hot, first);
 }
 
 int cop_image_verify(const struct cop_image *im, struct cop_error *err)

@@ -36,6 +36,8 @@ static inline size_t cop_image_record_size(unsigned kind)
                 return sizeof(struct img_guard);
         case IMG_FILTERS:
                 return sizeof(struct img_filter);
+        case IMG_HOT:
+                return sizeof(struct img_hot);
         default:
                 return 1;
         }
@@ -46,7 +48,7 @@ static inline const char *cop_image_section_name(unsigned kind)
         static const char *const names[IMG_SECTION_MAX] = {
                 "?",       "heap",   "tree",        "sources", "processes", "threads", "memory areas",
                 "extents", "files",  "descriptors", "watches", "signals",   "timers",  "locks",
-                "packets", "guards", "filters"};
+                "packets", "guards", "filters",     "hot"};
 
         return kind < IMG_SECTION_MAX ? names[kind] : "?";
 }

@@ -72,6 +72,7 @@ static int print_thread(const struct cop_image *im, uint32_t i, struct cop_buf *
 static int print_proc(const struct cop_image *im, uint32_t i, bool pages, struct cop_buf *out)
 {
         const struct img_proc *p = IMG_RECORD(im, IMG_PROCS, img_proc, i);
+        uint32_t hots;
         int r = 0;
 
         OUT("  process %d parent %d group %d session %d %s cwd %s\n", p->pid,
@@ -84,6 +85,9 @@ static int print_proc(const struct cop_image *im, uint32_t i, bool pages, struct
                 r = print_thread(im, p->first_thread + k, out);
         for (uint32_t k = 0; k < p->vmas && r == 0; k++)
                 r = print_vma(im, p->first_vma + k, pages, out);
+        const struct img_hot *hot = cop_image_hot(im, p, &hots);
+        for (uint32_t k = 0; pages && k < hots; k++)
+                OUT("    hot %012llx %u pages\n", (unsigned long long)hot[k].address, hot[k].pages);
         for (uint32_t k = 0; k < p->fds && r == 0; k++) {
                 const struct img_fd *fd = IMG_RECORD(im, IMG_FDS, img_fd, p->first_fd + k);
                 OUT("    fd %d -> file %u%s\n", fd->fd, fd->file, fd->cloexec ? " cloexec" : "");

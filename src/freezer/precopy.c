@@ -31,7 +31,7 @@
 struct share {
         struct cop_proc proc;    /* what copying needs of it; the descriptor is the tracker's */
         struct cop_runs runs;    /* owned */
-        bool compare;            /* with the parent */
+        bool since_parent;       /* what was written since then, and is compared with it; else since an earlier round */
         struct img_extent *list; /* owned */
         size_t count;
         struct cop_page_copy copy;
@@ -149,7 +149,7 @@ static int look(struct cop_precopying *c, struct cop_tracked *t)
                 return cop_error_errno(&c->err, -r, "scanning memory");
         s->proc = (struct cop_proc){.pid = t->pid, .nspid = t->nspid, .mem_fd = t->mem_fd, .comm = "?"};
         /* Not where a page was copied already: what it was then is no longer what counts. */
-        s->compare = !everything && t->pre.count == 0;
+        s->since_parent = !everything && t->pre.count == 0;
         for (size_t i = 0; i < s->runs.count; i++)
                 c->pages += (s->runs.list[i].end - s->runs.list[i].start) / IMG_PAGE;
         return 0;
@@ -193,7 +193,7 @@ static int list_extents(struct share *s, bool compare)
 
 static int copy_share(struct cop_dump *d, struct share *s, char *buffer, bool alone, struct cop_error *err)
 {
-        const struct img_proc *known = s->compare ? cop_parent_proc(d->parent, s->proc.nspid) : NULL;
+        const struct img_proc *known = s->since_parent ? cop_parent_proc(d->parent, s->proc.nspid) : NULL;
 
         if (list_extents(s, known) < 0)
                 return cop_error_errno(err, ENOMEM, "copying pages");
@@ -217,6 +217,11 @@ static int take_over(struct cop_dump *d, const struct cop_precopying *c, struct 
                 for (size_t k = 0; k < s->count; k++)
                         if (s->list[k].pages > 0)
                                 s->list[left++] = s->list[k];
+                if (t && s->since_parent) {
+                        free(t->looked.list);
+                        t->looked = s->runs;
+                        s->runs = (struct cop_runs){0};
+                }
                 if (t && merge(&t->pre, s->list, left) < 0)
                         return cop_error_errno(err, ENOMEM, "copying pages");
         }

@@ -5,9 +5,9 @@
  * it), everything outside the region is unmapped, the vdso comes first (it wants its old place), then the areas with
  * their pages, then what refers to them (mm fields, names, hints), then what is not memory (restore_process.c).
  *
- * Anonymous pages are mapped privately from the page file where a run is long, else copied with preadv into real
- * anonymous memory, by two tasks when they are many; stacks are always copied.  Written pages of a library's or program's data are
- * mapped so, too, over its mapping; those of other files are copied, since a file that is cut takes them away.
+ * Anonymous pages are mapped privately from the page file where a run is long, else copied into real anonymous memory
+ * (restore_pages.c); stacks are always copied.  Written pages of a library's or program's data are mapped so, too, over its
+ * mapping; those of other files are copied, since a file that is cut takes them away.
  */
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -42,7 +42,6 @@
 #define MAP_DROPPABLE_ 0x08
 #define SYS_MSEAL 462 /* since 6.10 */
 #define SIG_RSEQ 0x53053053
-#define SHARED_COPIES 256 /* pages */
 
 /* ---- where the region can lie ---- */
 
@@ -91,6 +90,14 @@ static size_t count_extents(const struct cop_restore *r, const struct img_proc *
         return n;
 }
 
+static size_t count_hot(const struct cop_restore *r, const struct img_proc *p)
+{
+        uint32_t n;
+
+        (void)cop_image_hot(r->image, p, &n);
+        return n;
+}
+
 /* Copying so little costs about what mapping it would, and leaves a process as it was: the same areas, no watch. */
 static bool is_small(const struct cop_restore *r, const struct img_proc *p)
 {
@@ -106,15 +113,15 @@ static bool is_small(const struct cop_restore *r, const struct img_proc *p)
 
 static int make_region(struct cop_restore *r, const struct img_proc *p, struct cop_region *g, struct cop_error *err)
 {
-        size_t extents = count_extents(r, p), signals = cop_restore_signals(r, p);
+        size_t extents = count_extents(r, p), signals = cop_restore_signals(r, p), touches = extents + count_hot(r, p);
         int32_t timers_to = cop_restore_timers_to(r, p);
         if (timers_to > COP_TIMER_NUMBER_MAX)
                 return cop_error_set(err, ENOTSUP, COP_ERR_start_failed,
                                      "process %d cannot have its timer %d again: kernel 6.15 is needed", p->pid,
                                      timers_to);
-        size_t ops = 512 + 3UL * p->fds + p->guards + p->locks + 10UL * p->vmas + 2 * extents + signals * 3 +
+        size_t ops = 512 + 3UL * p->fds + p->guards + p->locks + 10UL * p->vmas + 2 * extents + touches + signals * 3 +
                      3 * (size_t)(timers_to + 1);
-        size_t helper = extents + 16;
+        size_t helper = extents + touches + 16;
         size_t all = (ops + p->threads * (COP_THREAD_OPS + signals) + helper) * sizeof(struct cop_op);
         size_t filters = 0;
         for (uint32_t i = 0; i < p->threads; i++)
@@ -157,19 +164,6 @@ static int protection(uint32_t flags)
         return (flags & IMG_VMA_READ ? PROT_READ : 0) | (flags & IMG_VMA_WRITE ? PROT_WRITE : 0) |
                (flags & IMG_VMA_EXEC ? PROT_EXEC : 0);
 }
-
-/* Pieces to be copied, gathered until the file position jumps. */
-struct copies {
-        struct iovec *iov; /* in the region's data */
-        size_t count;
-        uint32_t source;
-        uint64_t offset, bytes;
-};
-
-struct pieces {
-        struct img_extent *list; /* owned; ascending */
-        size_t count;
-};
 
 /* As the stacks of threads, which are given back when these end. */
 static bool is_guarded(const struct cop_restore *r, const struct img_vma *v)
@@ -309,7 +303,7 @@ static void map_area(struct cop_restore *r, struct cop_region *g, const struct i
 }
 
 static void map_extents(struct cop_restore *r, struct cop_region *g, const struct img_vma *v, int prot,
-                        struct pieces *ret_copied)
+                        struct cop_pieces *ret_copied)
 {
         for (uint32_t k = 0; k < v->extents;) {
                 struct img_extent e;
@@ -329,12 +323,37 @@ static void map_extents(struct cop_restore *r, struct cop_region *g, const struc
 }
 
 /* Patches replace what extents hold: they are copied after all of those, mapped or copied. */
-static void list_patches(struct cop_restore *r, const struct img_proc *p, struct pieces *ret)
+static void list_patches(struct cop_restore *r, const struct img_proc *p, struct cop_pieces *ret)
 {
         for (uint32_t i = 0; i < p->vmas; i++) {
                 const struct img_vma *v = IMG_RECORD(r->image, IMG_VMAS, img_vma, p->first_vma + i);
                 for (uint32_t k = 0; k < v->patches; k++)
                         ret->list[ret->count++] = *IMG_RECORD(r->image, IMG_EXTENTS, img_extent, v->first_patch + k);
+        }
+}
+
+/* Those of them that were mapped: each piece lies in one extent and one record, so there are no more than of both together. */
+static void list_hot(const struct cop_restore *r, const struct img_proc *p, struct cop_pieces *ret)
+{
+        uint32_t count, at = 0;
+        const struct img_hot *hot = cop_image_hot(r->image, p, &count);
+
+        for (uint32_t i = 0; i < p->vmas && at < count; i++) {
+                const struct img_vma *v = IMG_RECORD(r->image, IMG_VMAS, img_vma, p->first_vma + i);
+                for (uint32_t k = 0; v->flags & IMG_VMA_WRITE && k < v->extents && at < count;) {
+                        struct img_extent e;
+                        k = join_extents(r, v, k, &e);
+                        uint64_t end = e.address + (uint64_t)e.pages * IMG_PAGE;
+                        for (; at < count && hot[at].address < end && mapped(r, v, &e); at++) {
+                                uint64_t hot_end = hot[at].address + (uint64_t)hot[at].pages * IMG_PAGE,
+                                         from = MAX_OF(hot[at].address, e.address), to = MIN_OF(hot_end, end);
+                                if (from < to)
+                                        ret->list[ret->count++] = (struct img_extent){
+                                                .address = from, .pages = (uint32_t)((to - from) / IMG_PAGE)};
+                                if (hot_end > end)
+                                        break;
+                        }
+                }
         }
 }
 
@@ -347,122 +366,6 @@ static bool copies_into(const struct cop_restore *r, const struct img_vma *v)
                         return true;
         }
         return v->patches > 0;
-}
-
-static void flush_copies(struct cop_restore *r, struct cop_region *g, struct cop_table *t, struct copies *c)
-{
-        if (c->count == 0)
-                return;
-        struct cop_op *op = cop_table_add(g, t, COP_OP_EXPECT, SYS_preadv, (uint64_t)r->sources[c->source], PTR(c->iov),
-                                          c->count, c->offset, 0, 0);
-        op->expect = (int64_t)c->bytes;
-        c->count = 0;
-}
-
-static int compare_offset(const void *a, const void *b)
-{
-        const struct img_extent *x = a, *y = b;
-
-        if (x->source != y->source)
-                return x->source < y->source ? -1 : 1;
-        return x->offset < y->offset ? -1 : x->offset > y->offset;
-}
-
-/* Those in [from, to), cut at the borders. */
-static void add_copies(struct cop_restore *r, struct cop_region *g, struct cop_table *t, const struct pieces *pieces,
-                       uint64_t from, uint64_t to)
-{
-        struct copies c = {0};
-        size_t n = 0;
-        _cleanup_free_ struct img_extent *list = malloc((pieces->count + 1) * sizeof(*list));
-
-        if (!list) {
-                g->full = true;
-                return;
-        }
-        for (size_t i = 0; i < pieces->count; i++) {
-                struct img_extent e = pieces->list[i];
-                uint64_t start = MAX_OF(e.address, from), end = MIN_OF(e.address + (uint64_t)e.pages * IMG_PAGE, to);
-                if (start >= end)
-                        continue;
-                e.offset += start - e.address;
-                e.address = start;
-                e.pages = (uint32_t)((end - start) / IMG_PAGE);
-                list[n++] = e;
-        }
-        qsort(list, n, sizeof(*list), compare_offset);
-        for (size_t i = 0; i < n; i++) {
-                const struct img_extent *e = &list[i];
-                uint64_t bytes = (uint64_t)e->pages * IMG_PAGE;
-                if (c.count > 0 && (c.source != e->source || c.offset + c.bytes != e->offset || c.count == 1024 ||
-                                    c.bytes + bytes > 1U << 30))
-                        flush_copies(r, g, t, &c);
-                if (c.count == 0) {
-                        c.iov = (struct iovec *)g->data;
-                        c.source = e->source;
-                        c.offset = e->offset;
-                        c.bytes = 0;
-                }
-                struct iovec *iov = (struct iovec *)cop_region_put(g, NULL, sizeof(*iov));
-                *iov = (struct iovec){.iov_base = (void *)(uintptr_t)e->address, .iov_len = bytes};
-                c.count++;
-                c.bytes += bytes;
-        }
-        flush_copies(r, g, t, &c);
-}
-
-/* The address below which half of the pages lie, of two ascending lists; 0 where a second task would not be worth its making. */
-static uint64_t halfway(const struct cop_restore *r, const struct pieces *a, const struct pieces *b)
-{
-        uint64_t total = 0, sum = 0, at = 0;
-
-        for (size_t i = 0; i < a->count; i++)
-                total += a->list[i].pages;
-        for (size_t i = 0; i < b->count; i++)
-                total += b->list[i].pages;
-        /* It is gone before there are threads: so where there will be some, no limit on tasks is in its way. */
-        if (total < SHARED_COPIES || RESTORE_PROC(r, r->self)->threads < 2)
-                return 0;
-        for (size_t i = 0, k = 0; sum < total / 2;) {
-                bool first = k == b->count || (i < a->count && a->list[i].address < b->list[k].address);
-                const struct img_extent *e = first ? &a->list[i++] : &b->list[k++];
-                at = e->address;
-                sum += e->pages;
-        }
-        return at;
-}
-
-/* Faults on a page of anonymous memory cost 3 us, and go on side by side: so a second task, which shares memory and descriptors
- * with the first, copies the upper half and ends. */
-static void share_copies(struct cop_restore *r, struct cop_region *g, const struct pieces *extents,
-                         const struct pieces *patches)
-{
-        cpu_set_t cpus;
-        uint64_t border = cop_other_cpus(&cpus) ? halfway(r, extents, patches) : 0;
-        pid_t pid = border ? cop_restore_spare_pid(r, r->self) : -1;
-        struct clone_args args = {.flags = CLONE_VM | CLONE_FS | CLONE_FILES,
-                                  .set_tid = PTR(cop_region_put(g, &pid, sizeof(pid))),
-                                  .set_tid_size = 1};
-
-        if (pid > 0) {
-                struct cop_op *op =
-                        cop_table_add(g, &g->main, COP_OP_EXPECT | COP_OP_CHILD, SYS_clone3,
-                                      PTR(cop_region_put(g, &args, sizeof(args))), sizeof(args), 0, 0, 0, 0);
-                op->expect = pid;
-                op->child = PTR(g->helper.ops);
-                cop_table_add(g, &g->main, 0, SYS_sched_setaffinity, (uint64_t)pid, sizeof(cpus),
-                              PTR(cop_region_put(g, &cpus, sizeof(cpus))), 0, 0, 0);
-                add_copies(r, g, &g->helper, extents, border, UINT64_MAX);
-                add_copies(r, g, &g->helper, patches, border, UINT64_MAX);
-                cop_table_add(g, &g->helper, 0, SYS_exit, 0, 0, 0, 0, 0, 0);
-        } else {
-                border = UINT64_MAX;
-        }
-        add_copies(r, g, &g->main, extents, 0, border);
-        add_copies(r, g, &g->main, patches, 0, border);
-        if (pid > 0)
-                cop_table_add(g, &g->main, COP_OP_EXPECT | COP_OP_RETRY, SYS_wait4, (uint64_t)pid, 0, __WALL, 0, 0, 0)
-                        ->expect = pid;
 }
 
 static void add_hints(struct cop_restore *r, struct cop_region *g, const struct img_vma *v)
@@ -495,19 +398,21 @@ static int add_memory(struct cop_restore *r, struct cop_region *g, const struct 
 {
         size_t most = count_extents(r, p) + 1;
         _cleanup_free_ struct img_extent *copied = malloc(most * sizeof(*copied)),
-                                         *patched = malloc(most * sizeof(*patched));
-        struct pieces extents = {.list = copied}, patches = {.list = patched};
+                                         *patched = malloc(most * sizeof(*patched)),
+                                         *hot = malloc((most + count_hot(r, p)) * sizeof(*hot));
+        struct cop_pages pages = {.extents.list = copied, .patches.list = patched, .hot.list = hot};
 
-        if (!copied || !patched)
+        if (!copied || !patched || !hot)
                 return cop_error_errno(err, ENOMEM, "rebuilding memory");
         for (uint32_t i = 0; i < p->vmas; i++) {
                 const struct img_vma *v = IMG_RECORD(r->image, IMG_VMAS, img_vma, p->first_vma + i);
                 int prot = protection(v->flags) | (copies_into(r, v) ? PROT_WRITE : 0);
                 map_area(r, g, p, i, prot);
-                map_extents(r, g, v, prot, &extents);
+                map_extents(r, g, v, prot, &pages.extents);
         }
-        list_patches(r, p, &patches);
-        share_copies(r, g, &extents, &patches);
+        list_patches(r, p, &pages.patches);
+        list_hot(r, p, &pages.hot);
+        cop_restore_pages(r, g, &pages);
         for (uint32_t i = 0; i < p->vmas; i++) {
                 const struct img_vma *v = IMG_RECORD(r->image, IMG_VMAS, img_vma, p->first_vma + i);
                 if (copies_into(r, v) && !(v->flags & IMG_VMA_WRITE))

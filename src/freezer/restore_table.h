@@ -27,6 +27,18 @@ struct cop_region {
         bool full;
 };
 
+/* Pieces of memory: of an extent, ascending. */
+struct cop_pieces {
+        struct img_extent *list; /* borrowed */
+        size_t count;
+};
+
+struct cop_pages {
+        struct cop_pieces extents; /* copied from the page files */
+        struct cop_pieces patches; /* copied after them */
+        struct cop_pieces hot;     /* of what is mapped; offsets say nothing */
+};
+
 static inline struct cop_op *cop_table_add(struct cop_region *g, struct cop_table *t, uint32_t flags, long nr,
                                            uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e, uint64_t f)
 {
@@ -60,3 +72,5 @@ void cop_restore_state(struct cop_restore *r, struct cop_region *g, const struct
 size_t cop_restore_signals(const struct cop_restore *r, const struct img_proc *p);
 /* The highest number of its POSIX timers; -1: there are none, or they need not be counted up to. */
 int32_t cop_restore_timers_to(const struct cop_restore *r, const struct img_proc *p);
+/* restore_pages.c: all that is mapped is there by then. */
+void cop_restore_pages(struct cop_restore *r, struct cop_region *g, const struct cop_pages *pages);

@@ -41,6 +41,7 @@ static void forget(struct cop_tracked *t)
         cop_close(t->mem_fd);
         free(t->areas);
         free(t->pre.list);
+        free(t->looked.list);
         *t = (struct cop_tracked){.uffd = -EBADF, .pagemap_fd = -EBADF, .mem_fd = -EBADF};
 }
 
@@ -71,6 +72,8 @@ void cop_tracker_settle(struct cop_tracker *t, const char *id)
         for (size_t i = 0; i < t->count; i++) {
                 free(t->list[i].pre.list);
                 t->list[i].pre = (struct cop_precopy){0};
+                free(t->list[i].looked.list);
+                t->list[i].looked = (struct cop_runs){0};
         }
         if (id)
                 cop_still_settle(&t->still);

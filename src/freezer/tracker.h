@@ -43,6 +43,7 @@ struct cop_tracked {
         size_t area_count;
         uint64_t size; /* of the address space then, in pages */
         struct cop_precopy pre;
+        struct cop_runs looked; /* owned: what the first look before this stop found written since the last image */
 };
 
 struct cop_tracker {

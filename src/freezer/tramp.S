@@ -24,6 +24,8 @@ cop_tramp_start:
         jnz 6f
         test $0x40, %ebx
         jnz 9f
+        test $0x80, %ebx
+        jnz 10f
 2:      mov (%r12), %eax
         mov OP_ARG(%r12), %rdi
         mov OP_ARG+8(%r12), %rsi
@@ -87,6 +89,14 @@ cop_tramp_start:
         xor %r10d, %r10d
         syscall
         jmp 9b
+
+10:     mov OP_ARG(%r12), %rdi
+        mov OP_ARG+8(%r12), %rcx
+101:    orb $0, (%rdi)
+        add $4096, %rdi
+        dec %rcx
+        jnz 101b
+        jmp 42b
 
 8:      mov %r12, CTL_OP(%r13)
         mov %rax, CTL_RESULT(%r13)

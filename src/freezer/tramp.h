@@ -22,6 +22,7 @@
         0x10U /* count oneself in, in the futex at arg[0] too unless that is 0; wake the engine, wait for ever */
 #define COP_OP_RETRY 0x20U /* EINTR and EAGAIN: again */
 #define COP_OP_AWAIT 0x40U /* wait until the futex at arg[0], 32 bits, is at least arg[1] */
+#define COP_OP_TOUCH 0x80U /* write to arg[1] pages, more than 0, from arg[0] on, changing nothing */
 
 struct cop_op {
         uint32_t nr;

@@ -7,12 +7,14 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mount.h>
 #include <sys/ptrace.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include "base/cleanup.h"
 #include "base/fs.h"
@@ -22,6 +24,8 @@
 #include "lib/test.h"
 
 #define BLOCK 256 /* pages */
+
+static volatile char block[BLOCK * 4096] __attribute__((aligned(4096))); /* the tree's, at this address */
 
 /* Deep enough that its stack is not in the page of its thread-local data. */
 static void *sleep_for_ever(void *arg)
@@ -43,7 +47,6 @@ static void on_signal(int sig)
 
 static void be_init(int control, int out)
 {
-        static volatile char block[BLOCK * 4096];
         unsigned n = 0;
         pthread_t sleeper;
         char text[64];
@@ -435,6 +438,112 @@ TEST(what_was_looked_for_ahead_is_in_the_next_image)
         remove_four(&f);
 }
 
+/* How many pages of the block an image says will be written to again; *ret_all: of all memory of the first process. */
+static uint64_t hot_pages(int dir_fd, uint64_t *ret_all)
+{
+        struct cop_error err = COP_ERROR_NULL;
+        struct cop_image *image = NULL;
+        uint64_t start = (uintptr_t)block, end = start + sizeof(block), n = 0;
+        uint32_t count;
+
+        ASSERT_OK(cop_image_open(dir_fd, true, &image, &err), &err);
+        const struct img_hot *hot = cop_image_hot(image, IMG_RECORD(image, IMG_PROCS, img_proc, 0), &count);
+        *ret_all = 0;
+        for (uint32_t i = 0; i < count; i++) {
+                n += hot[i].address >= start && hot[i].address < end ? hot[i].pages : 0;
+                *ret_all += hot[i].pages;
+        }
+        cop_image_free(image);
+        return n;
+}
+
+/* Whether a page of the block is a process's own by now: neither of a file nor missing. */
+static bool is_own(pid_t pid, size_t page)
+{
+        uint64_t entry = 0;
+        char path[32];
+
+        snprintf(path, sizeof(path), "/proc/%d/pagemap", pid);
+        _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+        ASSERT_EQ(pread(fd, &entry, sizeof(entry), (off_t)(((uintptr_t)block / 4096 + page) * sizeof(entry))),
+                  sizeof(entry));
+        return entry >> 63 && !(entry >> 61 & 1);
+}
+
+/* Called in the thaw, before any of the tree's threads runs: it is the child with two of them. */
+static int count_own(void *userdata, struct cop_error *err)
+{
+        _cleanup_free_ char *children = NULL;
+        unsigned *own = userdata;
+        char *at, path[64];
+        struct stat st;
+
+        int r = cop_read_file(AT_FDCWD, "/proc/thread-self/children", 4096, &children, NULL, err);
+        for (const char *word = r < 0 ? NULL : strtok_r(children, " ", &at); word; word = strtok_r(NULL, " ", &at)) {
+                snprintf(path, sizeof(path), "/proc/%s/task", word);
+                if (stat(path, &st) < 0 || st.st_nlink != 2 + 2)
+                        continue;
+                for (size_t i = 0; i < BLOCK; i++)
+                        own[i % 2] += is_own((pid_t)strtol(word, NULL, 10), i);
+        }
+        return r;
+}
+
+TEST(what_a_program_writes_again_and_again_is_copied_by_the_thaw)
+{
+        struct cop_thaw_namespaces ns = COP_THAW_NAMESPACES_NEW;
+        struct cop_error err = COP_ERROR_NULL;
+        struct cop_thaw_result thawed;
+        struct cop_tracker *tracker;
+        unsigned own[2] = {0};
+        uint64_t all, later;
+        struct four f;
+        struct ends e;
+
+        if (geteuid() != 0)
+                SKIP("needs root");
+        pid_t root = start_tracked(&f, &e, &tracker);
+        ask(&e, "1");
+        snapshot(root, tracker, &e, -EBADF, f.images[0]);
+        ASSERT_EQ(hot_pages(f.images[0], &all), 0);
+        tell(&e, "=", "2");
+        snapshot(root, tracker, &e, f.images[0], f.images[1]);
+        ASSERT_EQ(hot_pages(f.images[1], &all), BLOCK / 2);
+        ASSERT(all > BLOCK / 2 && all < BLOCK);
+        ask(&e, "3"); /* that is less: what was known stays */
+        snapshot(root, tracker, &e, f.images[1], f.images[2]);
+        ASSERT_EQ(hot_pages(f.images[2], &later), BLOCK / 2);
+        ASSERT_EQ(later, all);
+        cop_tracker_free(tracker);
+        ASSERT_EQ(kill(root, SIGKILL), 0);
+        wait(NULL);
+        close_ends(&e);
+
+        pid_t holder = hold_namespaces(&ns);
+        make_ends(&e);
+        struct cop_external in[] = {{.name = "out", .fd = e.inner_pipe}, {.name = "control", .fd = e.inner_control}};
+        const struct cop_thaw_request thaw = {.image_dir_fd = f.images[2],
+                                              .flags = COP_THAW_MAP, /* or all of so small a process is copied */
+                                              .namespaces = ns,
+                                              .root_fd = -EBADF,
+                                              .cgroup_fd = -EBADF,
+                                              .externals = in,
+                                              .external_count = ELEMENTSOF(in),
+                                              .setup = mount_proc,
+                                              .before_run = count_own,
+                                              .userdata = own};
+        ASSERT_OK(cop_thaw(&thaw, &thawed, &err), &err);
+        ASSERT_EQ(own[0], BLOCK / 2);
+        ASSERT_EQ(own[1], 0);
+        tell(&e, "=", "4");
+        ASSERT(kill(thawed.root, SIGKILL) == 0 && waitpid(thawed.root, NULL, 0) == thawed.root);
+        cop_watch_free(thawed.watch);
+        close(thawed.pidfd);
+        close_ends(&e);
+        drop_namespaces(&ns, holder);
+        remove_four(&f);
+}
+
 /* On a busy machine threads may not sleep again at once: then nothing is proven, and the next snapshot may. */
 static int snapshot_still(pid_t root, struct cop_tracker *tracker, const struct ends *e, int dir_fd, unsigned *number)
 {
@@ -505,6 +614,21 @@ static void put_meta(int dir_fd, const void *data, size_t n)
         ASSERT(fd >= 0 && cop_write_all(fd, data, n) == 0);
 }
 
+/* As an engine wrote it that knew nothing of the last section. */
+static void put_older(int dir_fd, const char *meta, size_t size)
+{
+        _cleanup_free_ char *copy = malloc(size);
+        struct img_header *h = (struct img_header *)copy;
+
+        ASSERT(copy);
+        memcpy(copy, meta, size);
+        h->version = IMG_VERSION_OLDEST;
+        h->section_count--;
+        h->checksum = 0;
+        h->checksum = XXH3_64bits(copy, sizeof(*h) + h->section_count * sizeof(struct img_section));
+        put_meta(dir_fd, copy, size);
+}
+
 TEST(damaged_images_are_refused_by_name)
 {
         struct cop_error err = COP_ERROR_NULL;
@@ -546,6 +670,10 @@ TEST(damaged_images_are_refused_by_name)
                 } else
                         ASSERT(err.code == COP_ERR_image_damaged || err.code == COP_ERR_image_mismatch);
         }
+        put_older(image_fd, meta, size);
+        ASSERT_OK(cop_image_open(image_fd, true, &image, &err), &err);
+        ASSERT_EQ(image->count[IMG_HOT], 0);
+        cop_image_free(image);
         for (size_t n = 0; n < size; n += 211) {
                 put_meta(image_fd, meta, n);
                 ASSERT(cop_image_open(image_fd, false, &image, &err) < 0);

@@ -1,0 +1,103 @@
+/* Which pages a program is going to write to.
+ *
+ * Theory of operation.  An interpreter that runs a small cell writes to much the same pages each time: its stacks, free lists and counts of
+ * references.  A thaw maps most of them, and each would be a fault in the first cell: 2 to 4 us, 1,000 times and more.  So the image has
+ * them as advice, and the thaw makes the copies itself, with two tasks (restore_pages.c); or nobody waits for it, where it was ahead.
+ *
+ * They are what the tracker saw written since the image before; what a cell with much data has written says nothing, and after a rest there
+ * is next to nothing to be seen: then the parent's are kept.
+ */
+#include <stdlib.h>
+
+#include "base/cleanup.h"
+#include "freezer/dump.h"
+#include "freezer/parent.h"
+#include "freezer/tracker.h"
+
+#define PAGES_MAX 2048 /* more is data */
+
+static int compare(const void *a, const void *b)
+{
+        const struct cop_run *x = a, *y = b;
+
+        return x->start < y->start ? -1 : x->start > y->start;
+}
+
+static int add_written(struct cop_runs *to, const struct cop_runs *from)
+{
+        int r = 0;
+
+        for (size_t i = 0; i < from->count && r == 0; i++)
+                if (from->list[i].written)
+                        r = cop_runs_add(to, from->list[i].start, from->list[i].end, true);
+        return r;
+}
+
+/* Ascending, none twice.  Returns the pages in them. */
+static uint64_t tidy(struct cop_runs *runs)
+{
+        uint64_t bytes = 0;
+        size_t n = 0;
+
+        if (runs->count > 0)
+                qsort(runs->list, runs->count, sizeof(*runs->list), compare);
+        for (size_t i = 0; i < runs->count; i++) {
+                struct cop_run *last = n > 0 ? &runs->list[n - 1] : NULL;
+                if (last && runs->list[i].start <= last->end)
+                        last->end = MAX_OF(last->end, runs->list[i].end);
+                else
+                        runs->list[n++] = runs->list[i];
+        }
+        runs->count = n;
+        for (size_t i = 0; i < n; i++)
+                bytes += runs->list[i].end - runs->list[i].start;
+        return bytes / IMG_PAGE;
+}
+
+/* Those of a process in the parent image; *ret_pages: how many pages they are. */
+static const struct img_hot *of_parent(const struct cop_dump *d, pid_t nspid, uint32_t *ret, uint64_t *ret_pages)
+{
+        const struct img_proc *p = cop_parent_proc(d->parent, nspid);
+        const struct img_hot *list = p ? cop_image_hot(d->parent, p, ret) : NULL;
+
+        *ret_pages = 0;
+        for (uint32_t i = 0; i < *ret; i++)
+                *ret_pages += list[i].pages;
+        return list;
+}
+
+static int dump_process(struct cop_dump *d, uint32_t proc)
+{
+        const struct cop_dump_scan *scan = &d->scans[proc];
+        struct cop_runs runs = {0};
+        uint64_t pages, before;
+        uint32_t count = 0;
+        const struct img_hot *old = of_parent(d, d->tree.procs[proc].nspid, &count, &before);
+        int r = 0;
+
+        if (scan->tracked)
+                r = add_written(&runs, &scan->tracked->looked);
+        if (scan->tracked && r == 0)
+                r = add_written(&runs, &scan->runs);
+        pages = tidy(&runs);
+        if (pages > PAGES_MAX || pages < before / 2)
+                for (uint32_t i = 0; i < count; i++)
+                        cop_image_add(d->writer, IMG_HOT, &(struct img_hot){old[i].address, old[i].pages, proc});
+        else
+                for (size_t i = 0; i < runs.count; i++)
+                        cop_image_add(d->writer, IMG_HOT,
+                                      &(struct img_hot){runs.list[i].start,
+                                                        (uint32_t)((runs.list[i].end - runs.list[i].start) / IMG_PAGE),
+                                                        proc});
+        free(runs.list);
+        return r;
+}
+
+int cop_dump_hot(struct cop_dump *d, struct cop_error *err)
+{
+        int r = 0;
+
+        for (uint32_t i = 0; i < d->tree.count && r == 0; i++)
+                r = d->tree.procs[i].zombie ? 0 : dump_process(d, i);
+        return r < 0 ? cop_error_errno(err, -r, "collecting memory") : 0;
+}
