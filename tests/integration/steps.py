@@ -220,7 +220,7 @@ class Disk:
         return daemon
 
     def power_off(self) -> None:
-        """Everything that runs on the disk ends in an instant."""
+        """Everything that runs on the disk ends in an instant, and its cgroups, which only the kernel has, are gone."""
         sandboxes = self.home / "sandboxes"
         marks = [b"COPPICE_TEST_DISK=" + os.fsencode(self.folder)]
         marks += [os.fsencode(name) for name in (os.listdir(sandboxes) if sandboxes.exists() else [])]
@@ -231,6 +231,10 @@ class Disk:
                 except ProcessLookupError:
                     pass
             time.sleep(0.01)
+        for parent in (*Path("/sys/fs/cgroup").glob("*/coppice"), Path("/sys/fs/cgroup/coppice")):
+            for folder in (folder for top in parent.glob("sb_*") for folder, _, _ in os.walk(top, topdown=False)):
+                with contextlib.suppress(OSError):  # of another daemon's sandbox; a zombie is still to be reaped
+                    os.rmdir(folder)
 
 
 def belongs(pid: int, marks: list[bytes]) -> bool:
