@@ -617,10 +617,10 @@ static void put_meta(int dir_fd, const void *data, size_t n)
 /* As an engine wrote it that knew nothing of the last section. */
 static void put_older(int dir_fd, const char *meta, size_t size)
 {
-        _cleanup_free_ char *copy = malloc(size);
+        _cleanup_free_ char *copy = malloc(size + 1);
         struct img_header *h = (struct img_header *)copy;
 
-        ASSERT(copy);
+        ASSERT(copy && size > sizeof(*h));
         memcpy(copy, meta, size);
         h->version = IMG_VERSION_OLDEST;
         h->section_count--;
