@@ -158,6 +158,7 @@ static void make_children(struct branching *b)
         json_t *ttl = json_object_get(b->params, "ttl_seconds");
 
         b->open = b->count + 1;
+        cop_spare_expect(b->engine, b->count);
         for (unsigned i = 0; i < b->count; i++) {
                 char numbered[80];
                 const struct cop_sandbox_params p = {

@@ -6,7 +6,8 @@
  *      empty     as prepared by sandbox-prepare.c, without files or memory: for the next of the same image and limits
  *      golden    thawed ahead, once a sandbox began as its image's golden state: for the next that does
  *      branch    thawed ahead, once a session was forked, or a sandbox made from a snapshot: for the next from there.  It follows a
- *                session that goes on: after a cell, as soon as the session has come to rest, it is its new head
+ *                session that goes on: after a cell, as soon as the session has come to rest, it is its new head.  Where several
+ *                were asked for at once, several are kept
  *
  * What is thawed ahead stands still (COP_THAW_AHEAD): nothing runs in it before somebody has it.  An empty one costs a keeper that sleeps
  * (2 MiB) and a range of uids, the others besides what the tree's own pages take, some MiB.  Each goes when nobody has made a sandbox
@@ -23,9 +24,12 @@
 
 #define SPARE_AFTER (200 * USEC_PER_MSEC) /* not beside the first cell of the one that was just made */
 #define SPARE_LIFE (300 * USEC_PER_SEC)
-#define BRANCH_LIFE (60 * USEC_PER_SEC) /* since the last branch: it is made anew with each cell */
+#define BRANCH_LIFE (60 * USEC_PER_SEC)  /* since the last branch: it is made anew with each cell */
+#define BRANCHES_MAX 4                   /* each costs memory, and time of a processor with each cell */
+#define BRANCH_STEP (40 * USEC_PER_MSEC) /* from one to the next: about what a thaw takes */
 
-enum spare_kind { SPARE_EMPTY, SPARE_GOLDEN, SPARE_BRANCH, SPARE__MAX };
+enum spare_kind { SPARE_EMPTY, SPARE_GOLDEN, SPARE_BRANCH };
+#define SPARES_MAX (SPARE_BRANCH + BRANCHES_MAX) /* those from SPARE_BRANCH on are branches */
 
 struct spare {
         struct cop_engine *engine; /* borrowed */
@@ -34,11 +38,13 @@ struct spare {
         struct cop_sandbox_row *like; /* owned: what it is, or is to be; NULL = nothing */
         char source[COP_ID_MAX];      /* BRANCH: the session whose head it is; "" = a node that stays as it is */
         usec_t wanted;                /* CLOCK_MONOTONIC: when one like it was made last */
+        usec_t after;                 /* how long something like it was made before it is */
         struct cop_source *timer;     /* owned: to be made, or to go */
 };
 
 struct cop_spares {
-        struct spare list[SPARE__MAX];
+        struct spare list[SPARES_MAX];
+        unsigned branches; /* how many were asked for at once, last */
 };
 
 static bool is_outdated(const struct spare *spare)
@@ -96,9 +102,12 @@ static struct cop_spares *get(struct cop_engine *e)
         if (e->spares || e->no_spare || e->closing)
                 return e->spares;
         struct cop_spares *spares = e->spares = calloc(1, sizeof(*spares));
-        for (enum spare_kind kind = 0; spares && kind < SPARE__MAX; kind++) {
-                struct spare *spare = &spares->list[kind];
-                *spare = (struct spare){.engine = e, .kind = kind};
+        for (unsigned i = 0; spares && i < SPARES_MAX; i++) {
+                struct spare *spare = &spares->list[i];
+                *spare = (struct spare){.engine = e,
+                                        .kind = MIN_OF(i, (unsigned)SPARE_BRANCH),
+                                        .after = SPARE_AFTER +
+                                                 (i > SPARE_BRANCH ? (i - SPARE_BRANCH) * BRANCH_STEP : 0)};
                 if (cop_loop_add_timer(e->loop, USEC_INFINITY, on_timer, spare, &spare->timer, &err) < 0) {
                         cop_log_debug("spare: %s", err.message);
                         cop_spare_drop(e);
@@ -118,8 +127,8 @@ unsigned cop_spare_fits(const struct cop_engine *e, const struct cop_sandbox_row
 {
         unsigned n = 0;
 
-        for (enum spare_kind kind = 0; e->spares && kind < SPARE__MAX; kind++)
-                n += fits(&e->spares->list[kind], row, name);
+        for (unsigned i = 0; e->spares && i < SPARES_MAX; i++)
+                n += fits(&e->spares->list[i], row, name);
         return n;
 }
 
@@ -127,7 +136,7 @@ static void make_soon(struct spare *spare, struct cop_sandbox_row *like)
 {
         cop_sandbox_row_free(spare->like);
         spare->like = like;
-        cop_source_set_time(spare->timer, cop_usec_add(cop_now(CLOCK_MONOTONIC), SPARE_AFTER));
+        cop_source_set_time(spare->timer, cop_usec_add(cop_now(CLOCK_MONOTONIC), spare->after));
 }
 
 static void make_like(struct spare *spare, const struct cop_sandbox_row *row)
@@ -143,16 +152,27 @@ static void make_like(struct spare *spare, const struct cop_sandbox_row *row)
                 make_soon(spare, like);
 }
 
-static void make_branch_like(struct spare *spare, const struct cop_sandbox_row *row)
+static void make_branches_like(struct cop_spares *spares, struct cop_engine *e, const struct cop_sandbox_row *row)
 {
         _cleanup_(cop_node_row_freep) struct cop_node_row *node = NULL;
 
         if (row->name) /* so will the next one be, and a spare has none */
                 return;
-        make_like(spare, row);
-        spare->source[0] = '\0';
-        if (row->fork_id[0] && cop_store_node_get(spare->engine->store, row->node_id, &node, NULL) == 0)
-                memcpy(spare->source, node->sandbox_id, sizeof(spare->source));
+        if (row->fork_id[0])
+                (void)cop_store_node_get(e->store, row->node_id, &node, NULL);
+        for (unsigned i = 0; i < MIN_OF(MAX_OF(spares->branches, 1u), (unsigned)BRANCHES_MAX); i++) {
+                struct spare *spare = &spares->list[SPARE_BRANCH + i];
+                make_like(spare, row);
+                snprintf(spare->source, sizeof(spare->source), "%s", node ? node->sandbox_id : "");
+        }
+}
+
+void cop_spare_expect(struct cop_engine *e, unsigned branches)
+{
+        struct cop_spares *spares = get(e);
+
+        if (spares)
+                spares->branches = branches;
 }
 
 void cop_spare_make_like(struct cop_engine *e, const struct cop_sandbox_row *row, bool golden)
@@ -165,27 +185,32 @@ void cop_spare_make_like(struct cop_engine *e, const struct cop_sandbox_row *row
         if (golden)
                 make_like(&spares->list[SPARE_GOLDEN], row);
         else
-                make_branch_like(&spares->list[SPARE_BRANCH], row);
+                make_branches_like(spares, e, row);
 }
 
-void cop_spare_follow(struct cop_engine *e, const struct cop_node_row *head)
+static void follow(struct spare *spare, const struct cop_node_row *head)
 {
-        struct spare *spare = e->spares ? &e->spares->list[SPARE_BRANCH] : NULL;
         struct cop_sandbox_row *like;
 
-        if (!spare || !spare->like || strcmp(spare->source, head->sandbox_id) != 0 ||
+        if (!spare->like || strcmp(spare->source, head->sandbox_id) != 0 ||
             !(like = cop_sandbox_row_like(spare->like, NULL, true)))
                 return;
         memcpy(like->node_id, head->id, sizeof(like->node_id));
         free(like->layers);
-        like->layers = cop_layers_cut(e, head->layers);
+        like->layers = cop_layers_cut(spare->engine, head->layers);
         make_soon(spare, like);
+}
+
+void cop_spare_follow(struct cop_engine *e, const struct cop_node_row *head)
+{
+        for (unsigned i = SPARE_BRANCH; e->spares && i < SPARES_MAX; i++)
+                follow(&e->spares->list[i], head);
 }
 
 struct cop_sandbox *cop_spare_take(struct cop_engine *e, const struct cop_sandbox_row *row)
 {
-        for (enum spare_kind kind = SPARE__MAX; e->spares && kind > 0; kind--) { /* the empty one last */
-                struct spare *spare = &e->spares->list[kind - 1];
+        for (unsigned i = SPARES_MAX; e->spares && i > 0; i--) { /* the empty one last */
+                struct spare *spare = &e->spares->list[i - 1];
                 if (!fits(spare, row, row->name))
                         continue;
                 cop_source_set_time(spare->timer, USEC_INFINITY);
@@ -198,15 +223,15 @@ void cop_spare_spoiled(const struct cop_sandbox *p)
 {
         struct cop_spares *spares = p->engine->spares;
 
-        for (enum spare_kind kind = 0; spares && kind < SPARE__MAX; kind++)
-                if (spares->list[kind].sandbox == p)
-                        cop_source_set_time(spares->list[kind].timer, 0);
+        for (unsigned i = 0; spares && i < SPARES_MAX; i++)
+                if (spares->list[i].sandbox == p)
+                        cop_source_set_time(spares->list[i].timer, 0);
 }
 
 void cop_spare_forget(struct cop_engine *e, const char *node)
 {
-        for (enum spare_kind kind = 0; e->spares && kind < SPARE__MAX; kind++) {
-                struct spare *spare = &e->spares->list[kind];
+        for (unsigned i = 0; e->spares && i < SPARES_MAX; i++) {
+                struct spare *spare = &e->spares->list[i];
                 if ((spare->like && strcmp(spare->like->node_id, node) == 0) ||
                     (spare->sandbox && strcmp(spare->sandbox->row->node_id, node) == 0))
                         empty_out(spare);
@@ -217,10 +242,10 @@ void cop_spare_drop(struct cop_engine *e)
 {
         struct cop_spares *spares = TAKE_PTR(e->spares);
 
-        for (enum spare_kind kind = 0; spares && kind < SPARE__MAX; kind++) {
-                if (spares->list[kind].timer)
-                        empty_out(&spares->list[kind]);
-                cop_source_free(spares->list[kind].timer);
+        for (unsigned i = 0; spares && i < SPARES_MAX; i++) {
+                if (spares->list[i].timer)
+                        empty_out(&spares->list[i]);
+                cop_source_free(spares->list[i].timer);
         }
         free(spares);
 }

@@ -29,6 +29,21 @@ def thawed(daemon, but: str | None = None) -> str:
     return wait_for(lambda: next((id for id in hidden(daemon) - {but} if kernels(id)), None))
 
 
+def await_ready(daemon, branches: int) -> set[str]:
+    """So many that are thawed, and an empty one."""
+
+    def ready():
+        all = hidden(daemon)
+        thawed = [pid for id in all for pid in kernels(id)]
+        if len(all) != branches + 1 or len(thawed) != branches:
+            return None
+        before = [switches(pid) for pid in thawed]
+        time.sleep(0.1)
+        return all if before == [switches(pid) for pid in thawed] else None
+
+    return wait_for(ready)
+
+
 def await_end(daemon, id: str) -> None:
     wait_for(lambda: id not in os.listdir(daemon.home / "sandboxes") and not processes_of(id))
 
@@ -51,11 +66,10 @@ def test_forks_take_what_is_kept_ready(sparing_daemon):
     api = sparing_daemon.api
     box = api.new(policy={"checkpoints": "off"})
     box.ok("x = 1; import socket")
-    for count in (2, 3):
+    for count, branches in ((2, 1), (3, 2), (6, 3)):
         box.fork()[0].remove()
-        spares = wait_for(lambda: hidden(sparing_daemon) if len(hidden(sparing_daemon)) == 2 else None)
+        spares = await_ready(sparing_daemon, branches)
         assert not any(s in str(api.post("/api/gc", {"dry_run": True})["items"]) for s in spares)
-        wait_for(lambda: any(kernels(s) for s in spares))  # noqa: B023
         named = box.fork(name="named")[0]
         assert named.id not in spares and named.text("socket.gethostname()") == "'named'"
         named.remove()
@@ -66,7 +80,7 @@ def test_forks_take_what_is_kept_ready(sparing_daemon):
             copy.ok("open('/workspace/own', 'w').write('x')")
             copy.remove()
         assert box.text("x") == "1"
-    wait_for(lambda: len(hidden(sparing_daemon)) == 2)
+    await_ready(sparing_daemon, 4)  # however many are asked for
     sparing_daemon.stop()
     sparing_daemon.start()
     assert box.text("x") == "1"
@@ -104,6 +118,22 @@ def test_the_next_branch_is_thawed_ahead(sparing_daemon):
         assert children[-1].text("x") == str(x + 1)
     drawn = [evaluate(child, DRAW) for child in [box, *children]]
     assert all(len(set(values)) == len(drawn) for values in zip(*drawn)), drawn
+
+
+def test_as_many_branches_are_ahead_as_were_asked_for(sparing_daemon):
+    """All follow the session, and none has run."""
+    box = sparing_daemon.api.new()
+    box.ok("import random; x = 0")
+    children = box.fork(count=3)
+    older = {id for id in await_ready(sparing_daemon, 3) if kernels(id)}
+    for x in (1, 2):
+        box.ok(f"x = {x}")
+        spares = wait_for(lambda: (s := await_ready(sparing_daemon, 3)) if not any(map(kernels, older)) else None)  # noqa: B023
+        branches = box.fork(count=3)
+        assert {branch.id for branch in branches} <= spares and [branch.text("x") for branch in branches] == [str(x)] * 3
+        children += branches
+        older = {id for id in await_ready(sparing_daemon, 3) if kernels(id)}
+    assert len({child.text("random.random()") for child in [box, *children]}) == 1 + len(children)
 
 
 def test_a_branch_that_is_thawed_ahead_goes_with_what_it_is_of(sparing_daemon):
