@@ -49,7 +49,7 @@ def loop_python():
     return time.perf_counter() - begin
 def loops():
     loop_numpy(); loop_python()
-    return [min(loop_numpy() for _ in range(7)), min(loop_python() for _ in range(7))]
+    return [min(loop_numpy() for _ in range(30)), min(loop_python() for _ in range(30))]
 print("FORK", *forks(30))
 print("LOOPS", *loops())
 print("READY", flush=True)

@@ -209,15 +209,14 @@ class States:
         asleep, live = self.rounds(1000), 50
         source = self.warm_session(0)
         source.api.post(f"{source.path}/snapshots", {}, timeout=120)
-        few_lists, few_wakes, few_cells = self.scale_times([source], source)
-        crowd = []
+        crowd, one = self.asleep(source, 20), self.forks(source, 1)[0]
+        few_lists, few_wakes, few_cells = self.scale_times(crowd, one)
         while len(crowd) < asleep:
-            crowd += self.forks(source, min(20, asleep - len(crowd)))
-            for sb in crowd[-20:]:
-                sb.api.post(f"{sb.path}/suspend", timeout=120)
-        awake = [sb for _ in range(live // 10) for sb in self.forks(source, 10)]
-        lists, wakes, cells = self.scale_times(crowd, awake[0])
-        self.row("scale.list_all", "ms", lists, "listing one sandbox", few_lists)
+            crowd += self.asleep(source, 20)
+        for _ in range(live // 10):
+            self.forks(source, 10)
+        lists, wakes, cells = self.scale_times(crowd, one)
+        self.row("scale.list_all", "ms", lists, "listing twenty", few_lists)
         self.row("scale.wake_to_cell", "ms", wakes, "the same without the others", few_wakes, "ratio <= 1.3")
         self.row("scale.cell", "ms", cells, "the same without the others", few_cells, "ratio <= 1.3")
         self.row("scale.idle_suspends_late", "ms", [self.idle_late(source) for _ in range(self.rounds(6))], None, None, "p50 <= 1000", 0)
@@ -227,10 +226,17 @@ class States:
         self.row("scale.daemon_memory", "KiB", [self.daemon.rss() / 1024], digits=0)
         self.api.delete("/api/sandboxes", all="true")
 
+    def asleep(self, source, count):
+        """Forks, of which a wake takes a little longer than of what was never thawed before."""
+        forks = self.forks(source, count)
+        for sb in forks:
+            sb.api.post(f"{sb.path}/suspend", timeout=120)
+        return forks
+
     def scale_times(self, sleepers, awake):
         """Listings, wakes to the first cell (each sleeps again), cells of one that is awake; ms each."""
         lists = [timed(self.api.get, "/api/sandboxes")[1] for _ in range(20)]
-        cells = [timed(awake.ok, "x")[1] for _ in range(30)]
+        cells = [timed(awake.ok, "x")[1] for _ in range(100)]
         wakes = []
         for i in range(30):
             sb = sleepers[i * 37 % len(sleepers)]
