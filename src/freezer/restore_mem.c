@@ -332,27 +332,36 @@ static void list_patches(struct cop_restore *r, const struct img_proc *p, struct
         }
 }
 
-/* Those of them that were mapped: each piece lies in one extent and one record, so there are no more than of both together. */
+/* What of the hot pages from *at on lies in an extent that is mapped; *at is then the first record that goes on behind it. */
+static void add_hot(const struct img_hot *hot, uint32_t count, uint32_t *at, const struct img_extent *e,
+                    struct cop_pieces *ret)
+{
+        uint64_t end = e->address + (uint64_t)e->pages * IMG_PAGE;
+
+        for (; *at < count && hot[*at].address < end; (*at)++) {
+                uint64_t hot_end = hot[*at].address + (uint64_t)hot[*at].pages * IMG_PAGE,
+                         from = MAX_OF(hot[*at].address, e->address), to = MIN_OF(hot_end, end);
+                if (from < to)
+                        ret->list[ret->count++] =
+                                (struct img_extent){.address = from, .pages = (uint32_t)((to - from) / IMG_PAGE)};
+                if (hot_end > end)
+                        break;
+        }
+}
+
+/* Each piece lies in one extent and one record, so there are no more than of both together. */
 static void list_hot(const struct cop_restore *r, const struct img_proc *p, struct cop_pieces *ret)
 {
         uint32_t count, at = 0;
         const struct img_hot *hot = cop_image_hot(r->image, p, &count);
 
-        for (uint32_t i = 0; i < p->vmas && at < count; i++) {
+        for (uint32_t i = 0; i < p->vmas; i++) {
                 const struct img_vma *v = IMG_RECORD(r->image, IMG_VMAS, img_vma, p->first_vma + i);
-                for (uint32_t k = 0; v->flags & IMG_VMA_WRITE && k < v->extents && at < count;) {
+                for (uint32_t k = 0; v->flags & IMG_VMA_WRITE && k < v->extents;) {
                         struct img_extent e;
                         k = join_extents(r, v, k, &e);
-                        uint64_t end = e.address + (uint64_t)e.pages * IMG_PAGE;
-                        for (; at < count && hot[at].address < end && mapped(r, v, &e); at++) {
-                                uint64_t hot_end = hot[at].address + (uint64_t)hot[at].pages * IMG_PAGE,
-                                         from = MAX_OF(hot[at].address, e.address), to = MIN_OF(hot_end, end);
-                                if (from < to)
-                                        ret->list[ret->count++] = (struct img_extent){
-                                                .address = from, .pages = (uint32_t)((to - from) / IMG_PAGE)};
-                                if (hot_end > end)
-                                        break;
-                        }
+                        if (mapped(r, v, &e))
+                                add_hot(hot, count, &at, &e, ret);
                 }
         }
 }
