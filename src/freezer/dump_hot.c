@@ -16,42 +16,38 @@
 
 #define PAGES_MAX 2048 /* more is data */
 
-static int compare(const void *a, const void *b)
+/* The next run from *at on that was written, or NULL. */
+static const struct cop_run *next_written(const struct cop_runs *runs, size_t *at)
 {
-        const struct cop_run *x = a, *y = b;
-
-        return x->start < y->start ? -1 : x->start > y->start;
+        while (*at < runs->count && !runs->list[*at].written)
+                (*at)++;
+        return *at < runs->count ? &runs->list[*at] : NULL;
 }
 
-static int add_written(struct cop_runs *to, const struct cop_runs *from)
+/* What was written of two ascending lists, none twice.  *ret_pages: how many pages; it ends where they are too many. */
+static int join(const struct cop_runs *a, const struct cop_runs *b, struct cop_runs *to, uint64_t *ret_pages)
 {
+        const struct cop_run *x, *y, *run;
+        size_t i = 0, k = 0;
+        uint64_t end = 0;
         int r = 0;
 
-        for (size_t i = 0; i < from->count && r == 0; i++)
-                if (from->list[i].written)
-                        r = cop_runs_add(to, from->list[i].start, from->list[i].end, true);
-        return r;
-}
-
-/* Ascending, none twice.  Returns the pages in them. */
-static uint64_t tidy(struct cop_runs *runs)
-{
-        uint64_t bytes = 0;
-        size_t n = 0;
-
-        if (runs->count > 0)
-                qsort(runs->list, runs->count, sizeof(*runs->list), compare);
-        for (size_t i = 0; i < runs->count; i++) {
-                struct cop_run *last = n > 0 ? &runs->list[n - 1] : NULL;
-                if (last && runs->list[i].start <= last->end)
-                        last->end = MAX_OF(last->end, runs->list[i].end);
-                else
-                        runs->list[n++] = runs->list[i];
+        *ret_pages = 0;
+        while (r == 0 && *ret_pages <= PAGES_MAX) {
+                x = next_written(a, &i);
+                y = next_written(b, &k);
+                if (!x && !y)
+                        break;
+                run = x && (!y || x->start <= y->start) ? x : y;
+                *(run == x ? &i : &k) += 1;
+                uint64_t start = MAX_OF(run->start, end);
+                if (start >= run->end)
+                        continue;
+                end = run->end;
+                *ret_pages += (end - start) / IMG_PAGE;
+                r = cop_runs_add(to, start, end, true);
         }
-        runs->count = n;
-        for (size_t i = 0; i < n; i++)
-                bytes += runs->list[i].end - runs->list[i].start;
-        return bytes / IMG_PAGE;
+        return r;
 }
 
 /* Those of a process in the parent image; *ret_pages: how many pages they are. */
@@ -61,6 +57,8 @@ static const struct img_hot *of_parent(const struct cop_dump *d, pid_t nspid, ui
         const struct img_hot *list = p ? cop_image_hot(d->parent, p, ret) : NULL;
 
         *ret_pages = 0;
+        if (!list)
+                *ret = 0;
         for (uint32_t i = 0; i < *ret; i++)
                 *ret_pages += list[i].pages;
         return list;
@@ -70,16 +68,13 @@ static int dump_process(struct cop_dump *d, uint32_t proc)
 {
         const struct cop_dump_scan *scan = &d->scans[proc];
         struct cop_runs runs = {0};
-        uint64_t pages, before;
-        uint32_t count = 0;
+        uint64_t pages = 0, before;
+        uint32_t count;
         const struct img_hot *old = of_parent(d, d->tree.procs[proc].nspid, &count, &before);
         int r = 0;
 
         if (scan->tracked)
-                r = add_written(&runs, &scan->tracked->looked);
-        if (scan->tracked && r == 0)
-                r = add_written(&runs, &scan->runs);
-        pages = tidy(&runs);
+                r = join(&scan->tracked->looked, &scan->runs, &runs, &pages);
         if (pages > PAGES_MAX || pages < before / 2)
                 for (uint32_t i = 0; i < count; i++)
                         cop_image_add(d->writer, IMG_HOT, &(struct img_hot){old[i].address, old[i].pages, proc});

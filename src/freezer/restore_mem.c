@@ -37,7 +37,6 @@
 #include "freezer/timers.h"
 #include "freezer/watch.h"
 
-#define TASK_END 0x7ffffffff000ULL
 #define ARCH_MAP_VDSO_64 0x2003
 #define MAP_DROPPABLE_ 0x08
 #define SYS_MSEAL 462 /* since 6.10 */
@@ -69,7 +68,7 @@ static int find_place(const struct cop_restore *r, const struct img_proc *p, siz
         if (ret_code < 0)
                 return ret_code;
         ret_code = cop_error_set(err, ENOMEM, COP_ERR_start_failed, "no room for the trampoline");
-        for (uint64_t at = 0x10000000000ULL; at < TASK_END - size; at += 0x100000000ULL)
+        for (uint64_t at = 0x10000000000ULL; at < IMG_ADDRESS_END - size; at += 0x100000000ULL)
                 if (!overlaps(r, p, &own, at, at + size)) {
                         *ret = at;
                         ret_code = 0;
@@ -491,7 +490,7 @@ static void add_start(struct cop_restore *r, struct cop_region *g, const struct 
                 cop_table_add(g, &g->main, 0, SYS_rseq, PTR(__builtin_thread_pointer()) + (uint64_t)__rseq_offset,
                               __rseq_size < 32 ? 32 : __rseq_size, 1 /* RSEQ_FLAG_UNREGISTER */, SIG_RSEQ, 0, 0);
         cop_table_add(g, &g->main, COP_OP_CHECK, SYS_munmap, 0, PTR(g->start), 0, 0, 0, 0);
-        cop_table_add(g, &g->main, COP_OP_CHECK, SYS_munmap, end, TASK_END - end, 0, 0, 0, 0);
+        cop_table_add(g, &g->main, COP_OP_CHECK, SYS_munmap, end, IMG_ADDRESS_END - end, 0, 0, 0, 0);
         if (p->vdso)
                 cop_table_add(g, &g->main, COP_OP_CHECK, SYS_arch_prctl, ARCH_MAP_VDSO_64, p->vdso, 0, 0, 0, 0);
 }

@@ -34,14 +34,22 @@ struct cop_tracker *cop_tracker_new(void)
         return calloc(1, sizeof(struct cop_tracker));
 }
 
+/* What was found and copied for one image. */
+static void forget_pages(struct cop_tracked *t)
+{
+        free(t->pre.list);
+        free(t->looked.list);
+        t->pre = (struct cop_precopy){0};
+        t->looked = (struct cop_runs){0};
+}
+
 static void forget(struct cop_tracked *t)
 {
         cop_close(t->uffd);
         cop_close(t->pagemap_fd);
         cop_close(t->mem_fd);
         free(t->areas);
-        free(t->pre.list);
-        free(t->looked.list);
+        forget_pages(t);
         *t = (struct cop_tracked){.uffd = -EBADF, .pagemap_fd = -EBADF, .mem_fd = -EBADF};
 }
 
@@ -69,12 +77,8 @@ void cop_tracker_settle(struct cop_tracker *t, const char *id)
 {
         cop_tracker_give_up(t);
         snprintf(t->image_id, sizeof(t->image_id), "%s", id ? id : "");
-        for (size_t i = 0; i < t->count; i++) {
-                free(t->list[i].pre.list);
-                t->list[i].pre = (struct cop_precopy){0};
-                free(t->list[i].looked.list);
-                t->list[i].looked = (struct cop_runs){0};
-        }
+        for (size_t i = 0; i < t->count; i++)
+                forget_pages(&t->list[i]);
         if (id)
                 cop_still_settle(&t->still);
         else

@@ -33,13 +33,13 @@ def await_ready(daemon, branches: int) -> set[str]:
     """So many that are thawed, and an empty one."""
 
     def ready():
-        all = hidden(daemon)
-        thawed = [pid for id in all for pid in kernels(id)]
-        if len(all) != branches + 1 or len(thawed) != branches:
+        spares = hidden(daemon)
+        pids = [pid for id in spares for pid in kernels(id)]
+        if len(spares) != branches + 1 or len(pids) != branches:
             return None
-        before = [switches(pid) for pid in thawed]
+        before = list(map(switches, pids))
         time.sleep(0.1)
-        return all if before == [switches(pid) for pid in thawed] else None
+        return spares if before == list(map(switches, pids)) else None
 
     return wait_for(ready)
 

@@ -206,12 +206,50 @@ static struct cop_external external(const char *name, int inner, int fd)
         return (struct cop_external){.name = name, .dev = st.st_dev, .ino = st.st_ino, .fd = fd};
 }
 
+/* A tree thawed from an image, in namespaces of its own. */
+struct copy {
+        struct cop_thaw_namespaces ns;
+        pid_t holder;
+        struct ends ends;
+        struct cop_thaw_result thawed;
+};
+
+/* out: what the pipe is called in the image; request: what else there is to be said. */
+static void begin_copy(struct copy *c, int image_fd, const char *out, struct cop_thaw_request request)
+{
+        struct cop_error err = COP_ERROR_NULL;
+
+        c->ns = (struct cop_thaw_namespaces)COP_THAW_NAMESPACES_NEW;
+        c->holder = hold_namespaces(&c->ns);
+        make_ends(&c->ends);
+        struct cop_external in[] = {{.name = out, .fd = c->ends.inner_pipe},
+                                    {.name = "control", .fd = c->ends.inner_control}};
+        request.image_dir_fd = image_fd;
+        request.namespaces = c->ns;
+        request.root_fd = request.cgroup_fd = -EBADF;
+        request.externals = in;
+        request.external_count = ELEMENTSOF(in);
+        request.setup = mount_proc;
+        ASSERT_OK(cop_thaw(&request, &c->thawed, &err), &err);
+}
+
+static void end_copy(struct copy *c)
+{
+        int status;
+
+        ASSERT(kill(c->thawed.root, SIGKILL) == 0 && waitpid(c->thawed.root, &status, 0) == c->thawed.root);
+        cop_watch_free(c->thawed.watch);
+        close(c->thawed.pidfd);
+        close_ends(&c->ends);
+        drop_namespaces(&c->ns, c->holder);
+}
+
 TEST(first_process_keeps_its_links_to_the_keeper)
 {
         struct cop_error err = COP_ERROR_NULL;
         char dir[] = "/tmp/test-freezer-XXXXXX";
         struct cop_freeze_result frozen;
-        struct ends e, fresh;
+        struct ends e;
 
         if (geteuid() != 0)
                 SKIP("needs root");
@@ -234,28 +272,11 @@ TEST(first_process_keeps_its_links_to_the_keeper)
         wait(NULL); /* the helper that was its parent */
 
         for (int i = 0; i < 3; i++) {
-                struct cop_thaw_namespaces ns = COP_THAW_NAMESPACES_NEW;
-                struct cop_thaw_result thawed;
-                int status;
-                pid_t holder = hold_namespaces(&ns);
-                make_ends(&fresh);
-                struct cop_external in[] = {{.name = "out-7", .fd = fresh.inner_pipe},
-                                            {.name = "control", .fd = fresh.inner_control}};
-                struct cop_thaw_request thaw = {.image_dir_fd = image_fd,
-                                                .namespaces = ns,
-                                                .root_fd = -EBADF,
-                                                .cgroup_fd = -EBADF,
-                                                .externals = in,
-                                                .external_count = 2,
-                                                .setup = mount_proc};
-                ASSERT_OK(cop_thaw(&thaw, &thawed, &err), &err);
-                ask(&fresh, "3");
-                ask(&fresh, "4");
-                ASSERT(kill(thawed.root, SIGKILL) == 0 && waitpid(thawed.root, &status, 0) == thawed.root);
-                cop_watch_free(thawed.watch);
-                close(thawed.pidfd);
-                close_ends(&fresh);
-                drop_namespaces(&ns, holder);
+                struct copy copy;
+                begin_copy(&copy, image_fd, "out-7", (struct cop_thaw_request){0});
+                ask(&copy.ends, "3");
+                ask(&copy.ends, "4");
+                end_copy(&copy);
         }
         /* Without the descriptor the image cannot be thawed, and says which is missing. */
         struct cop_thaw_result none;
@@ -491,9 +512,7 @@ static int count_own(void *userdata, struct cop_error *err)
 
 TEST(what_a_program_writes_again_and_again_is_copied_by_the_thaw)
 {
-        struct cop_thaw_namespaces ns = COP_THAW_NAMESPACES_NEW;
-        struct cop_error err = COP_ERROR_NULL;
-        struct cop_thaw_result thawed;
+        struct copy copy;
         struct cop_tracker *tracker;
         unsigned own[2] = {0};
         uint64_t all, later;
@@ -519,28 +538,13 @@ TEST(what_a_program_writes_again_and_again_is_copied_by_the_thaw)
         wait(NULL);
         close_ends(&e);
 
-        pid_t holder = hold_namespaces(&ns);
-        make_ends(&e);
-        struct cop_external in[] = {{.name = "out", .fd = e.inner_pipe}, {.name = "control", .fd = e.inner_control}};
-        const struct cop_thaw_request thaw = {.image_dir_fd = f.images[2],
-                                              .flags = COP_THAW_MAP, /* or all of so small a process is copied */
-                                              .namespaces = ns,
-                                              .root_fd = -EBADF,
-                                              .cgroup_fd = -EBADF,
-                                              .externals = in,
-                                              .external_count = ELEMENTSOF(in),
-                                              .setup = mount_proc,
-                                              .before_run = count_own,
-                                              .userdata = own};
-        ASSERT_OK(cop_thaw(&thaw, &thawed, &err), &err);
+        /* Mapped, or all of so small a process is copied. */
+        begin_copy(&copy, f.images[2], "out",
+                   (struct cop_thaw_request){.flags = COP_THAW_MAP, .before_run = count_own, .userdata = own});
         ASSERT_EQ(own[0], BLOCK / 2);
         ASSERT_EQ(own[1], 0);
-        tell(&e, "=", "4");
-        ASSERT(kill(thawed.root, SIGKILL) == 0 && waitpid(thawed.root, NULL, 0) == thawed.root);
-        cop_watch_free(thawed.watch);
-        close(thawed.pidfd);
-        close_ends(&e);
-        drop_namespaces(&ns, holder);
+        tell(&copy.ends, "=", "4");
+        end_copy(&copy);
         remove_four(&f);
 }
 
