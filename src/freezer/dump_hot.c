@@ -4,8 +4,8 @@
  * references.  A thaw maps most of them, and each would be a fault in the first cell: 2 to 4 us, 1,000 times and more.  So the image has
  * them as advice, and the thaw makes the copies itself, with two tasks (restore_pages.c); or nobody waits for it, where it was ahead.
  *
- * They are what the tracker saw written since the image before; what a cell with much data has written says nothing, and after a rest there
- * is next to nothing to be seen: then the parent's are kept.
+ * They are what the tracker saw written since the image before, but for long runs, which are data.  When there is still too much of it, it
+ * says nothing, and after a rest there is next to nothing to be seen: then the parent's are kept.
  */
 #include <stdlib.h>
 
@@ -14,7 +14,8 @@
 #include "freezer/parent.h"
 #include "freezer/tracker.h"
 
-#define PAGES_MAX 2048 /* more is data */
+#define PAGES_MAX 2048 /* of all */
+#define RUN_MAX 64     /* pages in one run; more is data */
 
 /* The next run from *at on that was written, or NULL. */
 static const struct cop_run *next_written(const struct cop_runs *runs, size_t *at)
@@ -24,7 +25,7 @@ static const struct cop_run *next_written(const struct cop_runs *runs, size_t *a
         return *at < runs->count ? &runs->list[*at] : NULL;
 }
 
-/* What was written of two ascending lists, none twice.  *ret_pages: how many pages; it ends where they are too many. */
+/* What was written of two ascending lists, none twice and no data.  *ret_pages: how many pages; it ends where they are too many. */
 static int join(const struct cop_runs *a, const struct cop_runs *b, struct cop_runs *to, uint64_t *ret_pages)
 {
         const struct cop_run *x, *y, *run;
@@ -44,6 +45,8 @@ static int join(const struct cop_runs *a, const struct cop_runs *b, struct cop_r
                 if (start >= run->end)
                         continue;
                 end = run->end;
+                if (end - start > RUN_MAX * IMG_PAGE)
+                        continue;
                 *ret_pages += (end - start) / IMG_PAGE;
                 r = cop_runs_add(to, start, end, true);
         }
