@@ -1,5 +1,6 @@
 /* Deleting a tree may take minutes.  What is to go is renamed into $COPPICE_HOME/trash, which takes no time, and rm(1)
- * empties that folder in the background; what a dead daemon left there goes at the next start. */
+ * empties that folder in the background, a moment later: not beside the wake or suspend that somebody waits for.  What a dead daemon left
+ * there goes at the next start. */
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,18 +12,28 @@
 #include "engine/sandbox.h"
 
 #define TREES_PER_CHILD 64
+#define EMPTY_AFTER (500 * USEC_PER_MSEC)
 #define TRIES 5
 #define RETRY (200 * USEC_PER_MSEC) /* doubled each time: a keeper may still write into a node that was given up */
 
 struct cop_trash {
         struct cop_engine *engine; /* borrowed */
         struct cop_source *child;  /* owned; NULL = no child runs */
-        struct cop_source *timer;  /* owned: another try */
+        struct cop_source *timer;  /* owned: the next child, or another try */
+        bool waits;                /* for the timer */
         unsigned failures;         /* in a row */
         bool more;                 /* something was added while it ran */
 };
 
 static void start_child(struct cop_trash *t);
+
+static void start_later(struct cop_trash *t, usec_t delay)
+{
+        if (t->waits)
+                return;
+        t->waits = true;
+        cop_source_set_time(t->timer, cop_usec_add(cop_now(CLOCK_MONOTONIC), delay));
+}
 
 static void on_child(struct cop_source *s, const siginfo_t *si, void *userdata)
 {
@@ -31,8 +42,7 @@ static void on_child(struct cop_source *s, const siginfo_t *si, void *userdata)
         t->child = cop_source_free(s);
         if (si->si_code != CLD_EXITED || si->si_status != 0) {
                 if (++t->failures < TRIES)
-                        cop_source_set_time(t->timer,
-                                            cop_usec_add(cop_now(CLOCK_MONOTONIC), RETRY << (t->failures - 1)));
+                        start_later(t, RETRY << (t->failures - 1));
                 else
                         cop_log_warning("trees in %s/trash could not be deleted", t->engine->home);
                 return;
@@ -46,6 +56,7 @@ static void on_timer(struct cop_source *s, usec_t now, void *userdata)
 {
         struct cop_trash *t = userdata;
 
+        t->waits = false;
         if (!t->child)
                 start_child(t);
 }
@@ -127,7 +138,7 @@ void cop_trash_add(struct cop_engine *e, const char *path)
         if (e->trash->child)
                 e->trash->more = true;
         else
-                start_child(e->trash);
+                start_later(e->trash, EMPTY_AFTER);
 }
 
 struct later {
