@@ -133,8 +133,11 @@ enum cop_thaw_flags {
         COP_THAW_MAP = 2,  /* map it also in processes that have so little that it would be copied; for tests */
 };
 
+struct cop_image; /* opened and checked: image.h */
+
 struct cop_thaw_request {
         int image_dir_fd;
+        struct cop_image *image; /* stolen; opened before (cop_thaw_open), or NULL: cop_thaw opens it */
         struct cop_thaw_namespaces namespaces;
         int root_fd;   /* folder that becomes the root in the mount namespace, or -EBADF: as it is there */
         int cgroup_fd; /* cgroup v2 folder to be born in, or -EBADF */
@@ -166,3 +169,8 @@ struct cop_thaw_result {
 /* Errors: image_damaged, image_mismatch, start_failed (names what could not be rebuilt), no_memory.  On error nothing of
  * the tree is left. */
 int cop_thaw(const struct cop_thaw_request *request, struct cop_thaw_result *ret, struct cop_error *err);
+
+/* The first part of it, for who has to wait before the namespaces are there: opens the image and checks it.  *ret is owned by the caller
+ * until a request has it; image_dir_fd is borrowed by it.  Errors: as of cop_thaw. */
+int cop_thaw_open(int image_dir_fd, struct cop_image **ret, struct cop_error *err);
+void cop_thaw_close(struct cop_image *image); /* NULL: nothing */

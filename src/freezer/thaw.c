@@ -661,6 +661,18 @@ static void thaw_done(struct thaw *t)
         cop_image_free(t->image);
 }
 
+int cop_thaw_open(int image_dir_fd, struct cop_image **ret, struct cop_error *err)
+{
+        int r = cop_image_open(image_dir_fd, true, ret, err);
+
+        return r < 0 ? cop_error_wrap(err, r, "thawing") : 0;
+}
+
+void cop_thaw_close(struct cop_image *image)
+{
+        cop_image_free(image);
+}
+
 int cop_thaw(const struct cop_thaw_request *request, struct cop_thaw_result *ret, struct cop_error *err)
 {
         struct thaw t = {.pidfd = -EBADF, .pidns_fd = -EBADF};
@@ -675,9 +687,10 @@ int cop_thaw(const struct cop_thaw_request *request, struct cop_thaw_result *ret
                 last = now;                            \
         } while (0)
         t.restore.shared_fd = -EBADF;
-        r = cop_image_open(request->image_dir_fd, true, &t.image, err);
+        t.image = request->image;
+        r = t.image ? 0 : cop_thaw_open(request->image_dir_fd, &t.image, err);
         if (r < 0)
-                return cop_error_wrap(err, r, "thawing");
+                return r;
         t.restore.request = request;
         t.restore.image = t.image;
         t.syscall_offset = cop_vdso_syscall();

@@ -1,8 +1,9 @@
 /* Theory of operation
  *
- * A sandbox is started up to the point where its first process would execute init (cop_sandbox_start with `hold`); the tree is thawed
- * into its namespaces, the pid and time namespaces being always new, and takes that process's place.  The keeper enters the
- * sandbox's cgroup meanwhile, so that everything is born there and counted from the first page.
+ * A sandbox is started up to the point where its first process would execute init (`hold`); the tree is thawed into its namespaces, the
+ * pid and time namespaces being always new, and takes that process's place.  What does not need the namespaces is done while that process
+ * still mounts the layers.  The keeper enters the sandbox's cgroup for the thaw, so that everything is born there and counted from the first
+ * page.
  *
  * What led out of the tree gets new ends under the same names: init's control socket, init's program (the node's copy), the pipes of
  * the commands.  Commands go on with their logs and what is left of their time limits; in a fork the logs are new.
@@ -162,8 +163,28 @@ static int setup_inside(void *userdata, struct cop_error *err)
         return cop_sandbox_renew_proc(err);
 }
 
-static int thaw_tree(struct cop_keep *k, int mem_fd, bool ahead, struct cop_externals *x, int pair[static 2],
-                     struct cop_error *err)
+static void on_holder_end(struct cop_source *s, const siginfo_t *si, void *userdata)
+{
+        cop_source_free(s);
+}
+
+/* What the thaw of a sandbox needs besides the sandbox. */
+struct parts {
+        struct cop_externals externals; /* our copies of the tree's ends */
+        struct cop_image *image;        /* owned */
+        int pair[2]; /* of init's control socket: the keeper's end, owned, and init's, which is an external */
+        int mem_fd;  /* owned; the node's folder of memory */
+};
+
+static void parts_done(struct parts *p)
+{
+        cop_externals_done(&p->externals);
+        cop_thaw_close(p->image);
+        cop_close(p->pair[0]);
+        cop_close(p->mem_fd);
+}
+
+static int thaw_tree(struct cop_keep *k, struct parts *p, bool ahead, struct cop_error *err)
 {
         struct cop_sandbox_namespaces ns;
         struct cop_thaw_result result = {0};
@@ -174,7 +195,8 @@ static int thaw_tree(struct cop_keep *k, int mem_fd, bool ahead, struct cop_exte
                 r = cop_cgroup_enter(cop_sandbox_cgroup(k->sandbox), &thawing.visit, err);
         if (r == 0) {
                 const struct cop_thaw_request request = {
-                        .image_dir_fd = mem_fd,
+                        .image_dir_fd = p->mem_fd,
+                        .image = TAKE_PTR(p->image),
                         .namespaces = {.user_fd = ns.user_fd,
                                        .mount_fd = ns.mount_fd,
                                        .net_fd = ns.net_fd,
@@ -183,8 +205,8 @@ static int thaw_tree(struct cop_keep *k, int mem_fd, bool ahead, struct cop_exte
                                        .cgroup_fd = -EBADF},
                         .root_fd = -EBADF,
                         .cgroup_fd = -EBADF,
-                        .externals = x->list,
-                        .external_count = x->count,
+                        .externals = p->externals.list,
+                        .external_count = p->externals.count,
                         .setup = setup_inside,
                         .bound = tell_bound,
                         .before_run = stop_ahead,
@@ -201,11 +223,14 @@ static int thaw_tree(struct cop_keep *k, int mem_fd, bool ahead, struct cop_exte
         cop_close(ns.uts_fd);
         if (r < 0)
                 return r;
-        cop_sandbox_note_control(k->sandbox, pair[1]);
-        cop_sandbox_set_init(k->sandbox, result.root, result.pidfd, TAKE_FD(pair[0]));
+        cop_sandbox_note_control(k->sandbox, p->pair[1]);
+        pid_t holder = cop_sandbox_set_init(k->sandbox, result.root, result.pidfd, TAKE_FD(p->pair[0]));
         k->watch = result.watch;
-        return k->watch ? cop_loop_add_io(k->loop, cop_watch_fd(k->watch), EPOLLIN, on_watch, k, &k->watch_source, err)
-                        : 0;
+        /* Its end takes most of a millisecond, which nobody has to wait. */
+        r = cop_loop_add_child(k->loop, holder, on_holder_end, NULL, NULL, err);
+        if (r < 0 || !k->watch)
+                return r;
+        return cop_loop_add_io(k->loop, cop_watch_fd(k->watch), EPOLLIN, on_watch, k, &k->watch_source, err);
 }
 
 void cop_keep_thaw_undo(struct cop_keep *k)
@@ -216,36 +241,50 @@ void cop_keep_thaw_undo(struct cop_keep *k)
         k->init_pid = 0;
 }
 
+static int make_control(struct parts *p, struct cop_error *err)
+{
+        if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, p->pair) < 0)
+                return cop_error_errno(err, errno, "socketpair");
+        cop_externals_add(&p->externals, COP_NODE_CONTROL)->fd = p->pair[1];
+        return cop_set_nonblock(p->pair[0], 1) < 0 ? cop_error_errno(err, errno, "control socket") : 0;
+}
+
+static int make_parts(struct cop_keep *k, int node_fd, const char *node, bool fork, struct parts *p,
+                      struct cop_error *err)
+{
+        int r = restore_ipc(k, node_fd, err);
+
+        if (r == 0)
+                r = restore_commands(k, node_fd, fork, &p->externals, err);
+        if (r == 0)
+                r = make_control(p, err);
+        if (r < 0)
+                return r;
+        int init_fd = open_init(node, err);
+        if (init_fd < 0)
+                return init_fd;
+        cop_externals_add(&p->externals, COP_NODE_INIT)->fd = init_fd;
+        return cop_thaw_open(p->mem_fd, &p->image, err);
+}
+
 int cop_keep_thaw(struct cop_keep *k, const struct cop_sandbox_spec *spec, const char *node, unsigned flags,
                   struct cop_error *err)
 {
-        _cleanup_close_ int node_fd = -EBADF, mem_fd = -EBADF;
-        struct cop_externals x = {0};
-        int pair[2] = {-EBADF, -EBADF};
+        _cleanup_close_ int node_fd = -EBADF;
+        struct parts parts = {.pair = {-EBADF, -EBADF}, .mem_fd = -EBADF};
 
         int r = cop_node_folder(AT_FDCWD, node, &node_fd, err);
         if (r == 0)
-                r = cop_node_folder(node_fd, "mem", &mem_fd, err);
+                r = cop_node_folder(node_fd, "mem", &parts.mem_fd, err);
         if (r == 0)
-                r = restore_ipc(k, node_fd, err);
+                r = cop_sandbox_begin(spec, &k->sandbox, err);
         if (r == 0)
-                r = cop_sandbox_start(spec, &k->sandbox, err);
+                r = make_parts(k, node_fd, node, flags & COP_THAW_FORK, &parts, err);
         if (r == 0)
-                r = restore_commands(k, node_fd, flags & COP_THAW_FORK, &x, err);
-        if (r == 0 &&
-            (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0 || cop_set_nonblock(pair[0], 1) < 0))
-                r = cop_error_errno(err, errno, "socketpair");
-        if (r == 0) {
-                cop_externals_add(&x, COP_NODE_CONTROL)->fd = pair[1];
-                int init_fd = open_init(node, err);
-                if (init_fd >= 0)
-                        cop_externals_add(&x, COP_NODE_INIT)->fd = init_fd;
-                r = MIN_OF(init_fd, 0);
-        }
+                r = cop_sandbox_finish(spec, &k->sandbox, err);
         if (r == 0)
-                r = thaw_tree(k, mem_fd, flags & COP_THAW_AHEAD, &x, pair, err);
-        cop_externals_done(&x); /* our copies of the tree's ends */
-        cop_close(pair[0]);
+                r = thaw_tree(k, &parts, flags & COP_THAW_AHEAD, err);
+        parts_done(&parts);
         if (r < 0)
                 cop_keep_thaw_undo(k);
         return r;

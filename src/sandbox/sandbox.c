@@ -294,15 +294,27 @@ static int give_layers(struct cop_sandbox *sb, const struct cop_sandbox_spec *sp
         return r;
 }
 
-static int run_start(struct cop_sandbox *sb, const struct cop_sandbox_spec *spec, struct cop_error *err)
+int cop_sandbox_begin(const struct cop_sandbox_spec *spec, struct cop_sandbox **sb, struct cop_error *err)
 {
-        int r = give_layers(sb, spec, err);
+        int r = *sb ? 0 : cop_sandbox_prepare(spec, sb, err);
 
-        if (r < 0 && r != -EPIPE && r != -ECONNRESET) /* else it is dead, and has perhaps said why */
+        if (r < 0)
                 return r;
-        if ((r = hear(sb, COP_SYNC_MOUNTED, err)) < 0)
-                return r;
+        r = give_layers(*sb, spec, err);
+        if (r == -EPIPE || r == -ECONNRESET) /* it is dead, and has perhaps said why: cop_sandbox_finish hears it */
+                return 0;
+        if (r < 0)
+                *sb = cop_sandbox_free(*sb);
+        return r;
+}
+
+static int finish(struct cop_sandbox *sb, const struct cop_sandbox_spec *spec, struct cop_error *err)
+{
         char path[64];
+        int r = hear(sb, COP_SYNC_MOUNTED, err);
+
+        if (r < 0)
+                return r;
         snprintf(path, sizeof(path), "/proc/%d/root", (int)sb->pid);
         sb->root_fd =
                 open(path, O_PATH | O_DIRECTORY | O_CLOEXEC); /* while the child waits and cannot be dead already */
@@ -316,16 +328,20 @@ static int run_start(struct cop_sandbox *sb, const struct cop_sandbox_spec *spec
         return 0;
 }
 
-int cop_sandbox_start(const struct cop_sandbox_spec *spec, struct cop_sandbox **sb, struct cop_error *err)
+int cop_sandbox_finish(const struct cop_sandbox_spec *spec, struct cop_sandbox **sb, struct cop_error *err)
 {
-        int r = *sb ? 0 : cop_sandbox_prepare(spec, sb, err);
+        int r = finish(*sb, spec, err);
 
-        if (r < 0)
-                return r;
-        r = run_start(*sb, spec, err);
         if (r < 0)
                 *sb = cop_sandbox_free(*sb);
         return r;
+}
+
+int cop_sandbox_start(const struct cop_sandbox_spec *spec, struct cop_sandbox **sb, struct cop_error *err)
+{
+        int r = cop_sandbox_begin(spec, sb, err);
+
+        return r < 0 ? r : cop_sandbox_finish(spec, sb, err);
 }
 
 pid_t cop_sandbox_pid(const struct cop_sandbox *sb)
@@ -354,19 +370,18 @@ int cop_sandbox_namespaces(const struct cop_sandbox *sb, struct cop_sandbox_name
         return r;
 }
 
-void cop_sandbox_set_init(struct cop_sandbox *sb, pid_t pid, int pidfd, int control_fd)
+pid_t cop_sandbox_set_init(struct cop_sandbox *sb, pid_t pid, int pidfd, int control_fd)
 {
         pid_t holder = sb->pid;
 
         sb->sync_fd = cop_close(sb->sync_fd);
         cop_sandbox_kill(sb);
-        while (waitpid(holder, NULL, 0) < 0 && errno == EINTR)
-                ;
         cop_close(sb->pidfd);
         cop_close(sb->control_fd);
         sb->pid = pid;
         sb->pidfd = pidfd;
         sb->control_fd = control_fd;
+        return holder;
 }
 
 int cop_sandbox_renew_proc(struct cop_error *err)

@@ -39,6 +39,9 @@ int cop_sandbox_prepare(const struct cop_sandbox_spec *spec, struct cop_sandbox 
  * spec, NULL = nothing was.  Blocks for some milliseconds, at most 10 s.  On failure nothing is left, and *sb is NULL.  Errors:
  * start_failed, unsupported, bad_request, disk_full… */
 int cop_sandbox_start(const struct cop_sandbox_spec *spec, struct cop_sandbox **sb, struct cop_error *err);
+/* The same in two parts, between which its first process mounts the layers: the second waits for that. */
+int cop_sandbox_begin(const struct cop_sandbox_spec *spec, struct cop_sandbox **sb, struct cop_error *err);
+int cop_sandbox_finish(const struct cop_sandbox_spec *spec, struct cop_sandbox **sb, struct cop_error *err);
 
 pid_t cop_sandbox_pid(const struct cop_sandbox *sb);           /* host pid of init; to be reaped by the caller */
 int cop_sandbox_control_fd(const struct cop_sandbox *sb);      /* borrowed; SOCK_SEQPACKET to init, non-blocking */
@@ -51,9 +54,9 @@ struct cop_sandbox_namespaces {
         int user_fd, mount_fd, net_fd, ipc_fd, uts_fd;
 };
 int cop_sandbox_namespaces(const struct cop_sandbox *sb, struct cop_sandbox_namespaces *ret, struct cop_error *err);
-/* The tree's first process, a child of the caller, takes the waiting one's place, which ends.  Takes over pidfd and
- * control_fd (the keeper's end of init's control socket). */
-void cop_sandbox_set_init(struct cop_sandbox *sb, pid_t pid, int pidfd, int control_fd);
+/* The tree's first process, a child of the caller, takes the waiting one's place, which is killed: its pid is returned, to be reaped by
+ * the caller, who need not wait for that.  Takes over pidfd and control_fd (the keeper's end of init's control socket). */
+pid_t cop_sandbox_set_init(struct cop_sandbox *sb, pid_t pid, int pidfd, int control_fd);
 /* In the first process of the thawed tree's pid namespace: /proc of that namespace, masked as at a start. */
 int cop_sandbox_renew_proc(struct cop_error *err);
 /* Inode of init's end of the control socket, by which the freezer knows it. */
