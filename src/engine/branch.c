@@ -158,13 +158,13 @@ static void make_children(struct branching *b)
         json_t *ttl = json_object_get(b->params, "ttl_seconds");
 
         b->open = b->count + 1;
-        cop_spare_expect(b->engine, b->count);
         for (unsigned i = 0; i < b->count; i++) {
                 char numbered[80];
                 const struct cop_sandbox_params p = {
                         .name = child_name(b, i, numbered),
                         .node = b->node_id,
                         .fork = b->fork_id,
+                        .branches = b->count,
                         .labels = json_object_get(b->params, "labels"),
                         .metadata = json_object_get(b->params, "metadata"),
                         .ttl = json_is_number(ttl) ? (usec_t)(json_number_value(ttl) * 1e6) : USEC_INFINITY,

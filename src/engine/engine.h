@@ -57,6 +57,7 @@ struct cop_sandbox_params {
         const char *image;               /* id or name; NULL = "code-interpreter", or the node's */
         const char *node;                /* id or name of a snapshot to start from, memory included; NULL = none */
         const char *fork;                /* with node: id of the fork that makes it; NULL = none */
+        unsigned branches;               /* with node: how many are made of it at once; 0 = 1 */
         json_t *labels, *metadata, *env; /* objects of strings (metadata: any), NULL = {}; borrowed */
         usec_t ttl;                      /* USEC_INFINITY = none */
         uint64_t memory;                 /* bytes, 0 = default 2 GiB */

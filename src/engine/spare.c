@@ -44,7 +44,6 @@ struct spare {
 
 struct cop_spares {
         struct spare list[SPARES_MAX];
-        unsigned branches; /* how many were asked for at once, last */
 };
 
 static bool is_outdated(const struct spare *spare)
@@ -152,40 +151,29 @@ static void make_like(struct spare *spare, const struct cop_sandbox_row *row)
                 make_soon(spare, like);
 }
 
-static void make_branches_like(struct cop_spares *spares, struct cop_engine *e, const struct cop_sandbox_row *row)
+static void make_branches_like(struct cop_spares *spares, const struct cop_sandbox_row *row,
+                               const struct cop_spare_like *like)
 {
-        _cleanup_(cop_node_row_freep) struct cop_node_row *node = NULL;
-
         if (row->name) /* so will the next one be, and a spare has none */
                 return;
-        if (row->fork_id[0])
-                (void)cop_store_node_get(e->store, row->node_id, &node, NULL);
-        for (unsigned i = 0; i < MIN_OF(MAX_OF(spares->branches, 1u), (unsigned)BRANCHES_MAX); i++) {
+        for (unsigned i = 0; i < MIN_OF(like->branches, (unsigned)BRANCHES_MAX); i++) {
                 struct spare *spare = &spares->list[SPARE_BRANCH + i];
                 make_like(spare, row);
-                snprintf(spare->source, sizeof(spare->source), "%s", node ? node->sandbox_id : "");
+                memcpy(spare->source, like->source, sizeof(spare->source));
         }
 }
 
-void cop_spare_expect(struct cop_engine *e, unsigned branches)
-{
-        struct cop_spares *spares = get(e);
-
-        if (spares)
-                spares->branches = branches;
-}
-
-void cop_spare_make_like(struct cop_engine *e, const struct cop_sandbox_row *row, bool golden)
+void cop_spare_make_like(struct cop_engine *e, const struct cop_sandbox_row *row, const struct cop_spare_like *like)
 {
         struct cop_spares *spares = get(e);
 
         if (!spares)
                 return;
         make_like(&spares->list[SPARE_EMPTY], row);
-        if (golden)
+        if (like->golden)
                 make_like(&spares->list[SPARE_GOLDEN], row);
         else
-                make_branches_like(spares, e, row);
+                make_branches_like(spares, row, like);
 }
 
 static void follow(struct spare *spare, const struct cop_node_row *head)
