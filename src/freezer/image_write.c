@@ -34,7 +34,7 @@ struct cop_image_writer {
         bool committed;
 };
 
-#define EARLY_BYTES (4UL << 20)
+#define EARLY_BYTES (1UL << 20)
 
 /* In a virtual machine CPUID costs 10 us and more: each leaf is asked for once, after the two that say which there are. */
 static void ask_cpu(struct img_header *h)
