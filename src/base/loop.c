@@ -405,7 +405,10 @@ static void dispatch_fd(struct cop_source *s, uint32_t revents)
                         break;
                 epoll_ctl(s->loop->epoll_fd, EPOLL_CTL_DEL, s->fd, NULL);
                 s->in_epoll = false;
-                s->fn.child(s, &si, s->userdata);
+                if (s->fn.child)
+                        s->fn.child(s, &si, s->userdata);
+                else
+                        cop_source_free(s);
                 break;
         case SOURCE_SIGNAL:
                 if (read(s->fd, &signal_info, sizeof(signal_info)) == sizeof(signal_info))

@@ -45,7 +45,7 @@ int cop_loop_add_io(struct cop_loop *loop, int fd, uint32_t events, cop_io_fn fn
 int cop_loop_add_timer(struct cop_loop *loop, usec_t when, cop_timer_fn fn, void *userdata,
                        struct cop_source **ret_source, struct cop_error *err);
 /* Waits for a direct child with waitid(WEXITED) and reaps it; calls fn once.  When somebody else reaped it first,
- * si_code and si_status are 0. */
+ * si_code and si_status are 0.  fn NULL: nobody wants to know, and the source goes with the child. */
 int cop_loop_add_child(struct cop_loop *loop, pid_t pid, cop_child_fn fn, void *userdata,
                        struct cop_source **ret_source, struct cop_error *err);
 /* Blocks signo for the thread and delivers it here. */

@@ -35,10 +35,10 @@ struct cop_sandbox_start {
         struct cop_op *op;
         usec_t begun; /* CLOCK_MONOTONIC */
         bool start_kernel;
-        char *thaw_node; /* owned: made from this node, memory included; NULL = an init of its own */
-        bool golden;     /* nobody asked for that node: it boots when it cannot be thawed */
-        struct cop_spare_like next;
-        const char *not_golden; /* a literal: the parameter because of which it is not */
+        char *thaw_node;                /* owned: made from this node, memory included; NULL = an init of its own */
+        bool golden;                    /* nobody asked for that node: it boots when it cannot be thawed */
+        struct cop_spare_branch branch; /* else */
+        const char *not_golden;         /* a literal: the parameter because of which it is not */
 };
 
 /* -- parameters -> row --------------------------------------------------------------------------------------------- */
@@ -388,7 +388,7 @@ static void on_started(struct cop_msg *reply, const struct cop_error *err, void 
         struct cop_sandbox_start *start = TAKE_PTR(sb->start);
         if (start->thaw_node) {
                 if (!sb->policy.copy)
-                        cop_spare_make_like(sb->engine, sb->row, &start->next);
+                        cop_spare_make_like(sb->engine, sb->row, start->golden ? NULL : &start->branch);
                 cop_sandbox_when_running(sb->engine, sb->id, answer_created, start->op);
                 start_free(start);
                 return;
@@ -572,9 +572,9 @@ static int prepare_start(struct cop_sandbox *sb, const struct cop_sandbox_params
                 return 0;
         sb->start->thaw_node = strdup(node->id);
         sb->start->golden = !p->node;
-        sb->start->next = (struct cop_spare_like){.golden = !p->node, .branches = MAX_OF(p->branches, 1u)};
+        sb->start->branch.count = MAX_OF(p->branches, 1u);
         if (sb->row->fork_id[0])
-                memcpy(sb->start->next.source, node->sandbox_id, sizeof(node->sandbox_id));
+                memcpy(sb->start->branch.source, node->sandbox_id, sizeof(node->sandbox_id));
         sb->prepare = cop_node_prepare(node) & ~(p->no_reseed ? COP_PREPARE_SEED : 0);
         return sb->start->thaw_node ? cop_node_restore_contexts(sb, node, p->inherit_env, err)
                                     : cop_error_errno(err, ENOMEM, "sandbox");

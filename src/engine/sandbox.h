@@ -80,15 +80,13 @@ void cop_engine_prepared_drop(struct cop_engine *e); /* at shutdown, before cop_
 
 /* -- spare.c ---------------------------------------------------------------------------------------------------------- */
 
-/* What one that was made from memory says of those that may come next. */
-struct cop_spare_like {
-        bool golden;       /* it is of its image's golden state */
-        unsigned branches; /* how many of this state were asked for at once */
-        char source
-                [COP_ID_MAX]; /* the session that it is a branch of, and that goes on; "" = of a state that stays as it is */
+struct cop_spare_branch {
+        unsigned count;          /* how many of this state were asked for at once */
+        char source[COP_ID_MAX]; /* the session that goes on, of which it is one; "" = of a state that stays as it is */
 };
-/* One with this row has just been made from memory: the next may be alike. */
-void cop_spare_make_like(struct cop_engine *e, const struct cop_sandbox_row *row, const struct cop_spare_like *like);
+/* One with this row has just been made from memory: the next may be alike.  branch NULL: of its image's golden state. */
+void cop_spare_make_like(struct cop_engine *e, const struct cop_sandbox_row *row,
+                         const struct cop_spare_branch *branch);
 void cop_spare_follow(struct cop_engine *e, const struct cop_node_row *head); /* a session has just got this head */
 /* How many are there for sandboxes with this row. */
 unsigned cop_spare_fits(const struct cop_engine *e, const struct cop_sandbox_row *row, const char *name);

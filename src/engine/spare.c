@@ -152,28 +152,28 @@ static void make_like(struct spare *spare, const struct cop_sandbox_row *row)
 }
 
 static void make_branches_like(struct cop_spares *spares, const struct cop_sandbox_row *row,
-                               const struct cop_spare_like *like)
+                               const struct cop_spare_branch *branch)
 {
         if (row->name) /* so will the next one be, and a spare has none */
                 return;
-        for (unsigned i = 0; i < MIN_OF(like->branches, (unsigned)BRANCHES_MAX); i++) {
+        for (unsigned i = 0; i < MIN_OF(branch->count, (unsigned)BRANCHES_MAX); i++) {
                 struct spare *spare = &spares->list[SPARE_BRANCH + i];
                 make_like(spare, row);
-                memcpy(spare->source, like->source, sizeof(spare->source));
+                memcpy(spare->source, branch->source, sizeof(spare->source));
         }
 }
 
-void cop_spare_make_like(struct cop_engine *e, const struct cop_sandbox_row *row, const struct cop_spare_like *like)
+void cop_spare_make_like(struct cop_engine *e, const struct cop_sandbox_row *row, const struct cop_spare_branch *branch)
 {
         struct cop_spares *spares = get(e);
 
         if (!spares)
                 return;
         make_like(&spares->list[SPARE_EMPTY], row);
-        if (like->golden)
-                make_like(&spares->list[SPARE_GOLDEN], row);
+        if (branch)
+                make_branches_like(spares, row, branch);
         else
-                make_branches_like(spares, row, like);
+                make_like(&spares->list[SPARE_GOLDEN], row);
 }
 
 static void follow(struct spare *spare, const struct cop_node_row *head)

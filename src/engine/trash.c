@@ -103,11 +103,6 @@ static void start_child(struct cop_trash *t)
                 free(names[i]);
 }
 
-static void on_direct_child(struct cop_source *s, const siginfo_t *si, void *userdata)
-{
-        cop_source_free(s);
-}
-
 /* Where it lies, when it cannot be moved: the trash is on another disk, or this one is so full that a folder cannot take
  * another name. */
 static void remove_in_place(struct cop_engine *e, const char *path)
@@ -119,7 +114,7 @@ static void remove_in_place(struct cop_engine *e, const char *path)
 
         int r = cop_child_spawn(&spec, &pid, &err);
         if (r == 0)
-                r = cop_loop_add_child(e->loop, pid, on_direct_child, NULL, NULL, &err);
+                r = cop_loop_add_child(e->loop, pid, NULL, NULL, NULL, &err);
         if (r < 0)
                 cop_log_warning("removing %s: %s", path, err.message);
 }

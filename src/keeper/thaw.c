@@ -163,11 +163,6 @@ static int setup_inside(void *userdata, struct cop_error *err)
         return cop_sandbox_renew_proc(err);
 }
 
-static void on_holder_end(struct cop_source *s, const siginfo_t *si, void *userdata)
-{
-        cop_source_free(s);
-}
-
 /* What the thaw of a sandbox needs besides the sandbox. */
 struct parts {
         struct cop_externals externals; /* our copies of the tree's ends */
@@ -227,7 +222,7 @@ static int thaw_tree(struct cop_keep *k, struct parts *p, bool ahead, struct cop
         pid_t holder = cop_sandbox_set_init(k->sandbox, result.root, result.pidfd, TAKE_FD(p->pair[0]));
         k->watch = result.watch;
         /* Its end takes most of a millisecond, which nobody has to wait. */
-        r = cop_loop_add_child(k->loop, holder, on_holder_end, NULL, NULL, err);
+        r = cop_loop_add_child(k->loop, holder, NULL, NULL, NULL, err);
         if (r < 0 || !k->watch)
                 return r;
         return cop_loop_add_io(k->loop, cop_watch_fd(k->watch), EPOLLIN, on_watch, k, &k->watch_source, err);

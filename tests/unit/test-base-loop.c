@@ -352,6 +352,19 @@ TEST(a_child_reaped_by_somebody_else_ends_the_watch)
         ASSERT_EQ(st.calls, 1);
 }
 
+TEST(a_child_that_is_only_reaped)
+{
+        _cleanup_(cop_loop_freep) struct cop_loop *loop = new_loop();
+        pid_t pid = fork();
+
+        if (pid == 0)
+                _exit(7);
+        ASSERT_OK(cop_loop_add_child(loop, pid, NULL, NULL, NULL, NULL), NULL);
+        for (int i = 0; i < 100 && kill(pid, 0) == 0; i++)
+                ASSERT_OK(cop_loop_turn(loop, 100 * USEC_PER_MSEC), NULL);
+        ASSERT_EQ(waitpid(pid, NULL, WNOHANG), -1);
+}
+
 TEST(no_child_no_watch)
 {
         _cleanup_(cop_loop_freep) struct cop_loop *loop = new_loop();

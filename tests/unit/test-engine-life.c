@@ -504,7 +504,7 @@ static void turn_until_spare(struct engine_fixture *f, bool there)
 
 TEST(the_spare_is_like_the_last_one)
 {
-        const struct cop_spare_like next = {.branches = 1};
+        const struct cop_spare_branch branch = {.count = 1};
         struct engine_fixture f = {0};
         _cleanup_answer_ struct answer a = {0};
         char id[3][COP_ID_MAX], name[] = "a", limits[] = "{\"memory_bytes\":134217728}";
@@ -516,7 +516,7 @@ TEST(the_spare_is_like_the_last_one)
         row.name = other.name = NULL;
         named.name = name;
         other.limits = limits;
-        cop_spare_make_like(f.engine, &row, &next);
+        cop_spare_make_like(f.engine, &row, &branch);
         turn_until_spare(&f, true);
         snprintf(id[0], sizeof(id[0]), "%s", f.engine->prepared->id);
         wait_prepared(&f, id[0]);
@@ -525,7 +525,7 @@ TEST(the_spare_is_like_the_last_one)
         ASSERT(!cop_spare_take(f.engine, &other) && !cop_spare_take(f.engine, &named));
 
         /* One of another kind takes its place. */
-        cop_spare_make_like(f.engine, &other, &next);
+        cop_spare_make_like(f.engine, &other, &branch);
         wait_gone(&f, id[0]);
         turn_until_spare(&f, true);
         snprintf(id[1], sizeof(id[1]), "%s", f.engine->prepared->id);
@@ -538,7 +538,7 @@ TEST(the_spare_is_like_the_last_one)
         wait_gone(&f, id[1]);
 
         /* It goes with the engine. */
-        cop_spare_make_like(f.engine, &row, &next);
+        cop_spare_make_like(f.engine, &row, &branch);
         turn_until_spare(&f, true);
         snprintf(id[2], sizeof(id[2]), "%s", f.engine->prepared->id);
         wait_prepared(&f, id[2]);
