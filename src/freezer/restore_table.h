@@ -5,9 +5,7 @@
 
 #include "freezer/restore.h"
 
-#define COP_THREAD_OPS 128     /* operations for one thread, without its signals */
-#define COP_WINDOW (8UL << 20) /* bytes; see restore_pages.c */
-#define COP_WINDOWS 2          /* behind the region, one for each table */
+#define COP_THREAD_OPS 128 /* operations for one thread, without its signals */
 #define PTR(p) ((uint64_t)(uintptr_t)(p))
 
 struct cop_table {

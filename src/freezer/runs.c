@@ -122,7 +122,7 @@ static int read_pieces(struct cop_page_copy *c)
         struct iovec local = {.iov_base = c->buffer, .iov_len = c->bytes};
         size_t at = 0;
 
-        if (c->bytes > c->populated) { /* at once, where each page would be a fault of its own: see restore_pages.c */
+        if (c->bytes > c->populated) { /* at once, where each page would be a fault of its own */
                 (void)madvise(c->buffer, c->bytes, MADV_POPULATE_WRITE);
                 c->populated = c->bytes;
         }
