@@ -73,8 +73,10 @@ static void make(struct spare *spare)
                 empty_out(spare);
                 return;
         }
-        if (source && cop_sandbox_busy_with(source))
-                return; /* what comes of that has a node of its own */
+        if (source && cop_sandbox_busy_with(source)) { /* what comes of that may have no node */
+                cop_source_set_time(spare->timer, cop_usec_add(cop_now(CLOCK_MONOTONIC), spare->after));
+                return;
+        }
         spare->sandbox = spare->kind == SPARE_EMPTY ? cop_sandbox_prepare(spare->engine, spare->like, NULL)
                                                     : cop_sandbox_thaw_ahead(spare->engine, spare->like);
         if (spare->sandbox)
