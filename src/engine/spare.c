@@ -65,6 +65,11 @@ static usec_t end_of_life(const struct spare *spare)
         return cop_usec_add(spare->wanted, spare->kind == SPARE_BRANCH ? BRANCH_LIFE : SPARE_LIFE);
 }
 
+static void try_soon(struct spare *spare)
+{
+        cop_source_set_time(spare->timer, cop_usec_add(cop_now(CLOCK_MONOTONIC), spare->after));
+}
+
 static void make(struct spare *spare)
 {
         struct cop_sandbox *source = spare->source[0] ? cop_sandbox_by_id(spare->engine, spare->source) : NULL;
@@ -74,7 +79,7 @@ static void make(struct spare *spare)
                 return;
         }
         if (source && cop_sandbox_busy_with(source)) { /* what comes of that may have no node */
-                cop_source_set_time(spare->timer, cop_usec_add(cop_now(CLOCK_MONOTONIC), spare->after));
+                try_soon(spare);
                 return;
         }
         spare->sandbox = spare->kind == SPARE_EMPTY ? cop_sandbox_prepare(spare->engine, spare->like, NULL)
@@ -137,7 +142,7 @@ static void make_soon(struct spare *spare, struct cop_sandbox_row *like)
 {
         cop_sandbox_row_free(spare->like);
         spare->like = like;
-        cop_source_set_time(spare->timer, cop_usec_add(cop_now(CLOCK_MONOTONIC), spare->after));
+        try_soon(spare);
 }
 
 static void make_like(struct spare *spare, const struct cop_sandbox_row *row)

@@ -645,7 +645,7 @@ test_signal_in_real_build() {
 	"$tool" build "$recipe" "$tmp/out" 2>/dev/null >"$tmp/background" </dev/null &
 	background=$!
 	# As long as the mirror takes to answer; a build that cannot go on ends by itself.
-	until grep -q '"stage":"\(install\|error\)"' "$tmp/background" || ! kill -0 "$background"; do
+	until grep -q '"stage":"\(install\|error\)"' "$tmp/background" || ! kill -0 "$background" 2>/dev/null; do
 		sleep 0.05
 	done
 	kill -TERM "$background" 2>/dev/null

@@ -1,4 +1,5 @@
-/* Memory that is copied when it is thawed: a long run of an odd number of pages, and single pages near each other and far apart.  What is locked is always copied; an owner may not lock so much. */
+/* Memory that is copied when it is thawed: a long run of an odd number of pages, and single pages near each other and far
+ * apart.  What is locked is always copied; an owner may not lock so much. */
 #include "../mem.h"
 
 #define LONG (4099 * PAGE)
