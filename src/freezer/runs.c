@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <xxhash.h>
 
 #include "base/cleanup.h"
@@ -122,10 +121,6 @@ static int read_pieces(struct cop_page_copy *c)
         struct iovec local = {.iov_base = c->buffer, .iov_len = c->bytes};
         size_t at = 0;
 
-        if (c->bytes > c->populated) { /* at once, where each page would be a fault of its own */
-                (void)madvise(c->buffer, c->bytes, MADV_POPULATE_WRITE);
-                c->populated = c->bytes;
-        }
         if (process_vm_readv(c->proc->pid, &local, 1, c->remote, c->count, 0) == (ssize_t)c->bytes)
                 return 0;
         /* Areas without read permission, which only /proc/PID/mem gives. */
@@ -251,7 +246,7 @@ struct half {
         uint32_t first, end;
         int result;
         struct cop_error err;
-        _Alignas(IMG_PAGE) char buffer[COP_COPY_BATCH];
+        char buffer[COP_COPY_BATCH];
 };
 
 static void *copy_half(void *userdata)
@@ -267,13 +262,12 @@ int cop_page_copy_extents(struct cop_page_copy *c, uint32_t count, bool alone, s
         uint32_t middle = count / 2;
         cpu_set_t cpus;
         bool helped = !alone && count >= WORTH_A_THREAD && cop_other_cpus(&cpus);
-        _cleanup_free_ struct half *h = helped ? aligned_alloc(IMG_PAGE, sizeof(*h)) : NULL;
+        _cleanup_free_ struct half *h = helped ? malloc(sizeof(*h)) : NULL;
         pthread_t thread = 0;
 
         if (h) {
                 h->copy = *c;
                 h->copy.buffer = h->buffer;
-                h->copy.populated = 0;
                 h->first = middle;
                 h->end = count;
                 h->err = COP_ERROR_NULL;

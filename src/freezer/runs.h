@@ -61,7 +61,6 @@ struct cop_page_copy {
         struct cop_image_writer *writer; /* borrowed */
         const struct cop_proc *proc;     /* borrowed */
         char *buffer;                    /* borrowed, COP_COPY_SIZE */
-        size_t populated;                /* so much of it has its memory; private */
         struct img_extent *array;        /* borrowed; stays where it is meanwhile */
         uint64_t pages;                  /* written so far */
         bool may_vanish; /* the process runs: pages that are gone meanwhile are no error (written as zeros) */
