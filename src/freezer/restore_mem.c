@@ -89,6 +89,21 @@ static size_t count_extents(const struct cop_restore *r, const struct img_proc *
         return n;
 }
 
+/* How often a window is filled at most, beside once for each extent. */
+static size_t count_windows(const struct cop_restore *r, const struct img_proc *p)
+{
+        uint64_t pages = 0;
+
+        for (uint32_t i = 0; i < p->vmas; i++) {
+                const struct img_vma *v = IMG_RECORD(r->image, IMG_VMAS, img_vma, p->first_vma + i);
+                for (uint32_t k = 0; k < v->extents; k++)
+                        pages += IMG_RECORD(r->image, IMG_EXTENTS, img_extent, v->first_extent + k)->pages;
+                for (uint32_t k = 0; k < v->patches; k++)
+                        pages += IMG_RECORD(r->image, IMG_EXTENTS, img_extent, v->first_patch + k)->pages;
+        }
+        return pages / (COP_WINDOW / IMG_PAGE) + COP_WINDOWS;
+}
+
 static size_t count_hot(const struct cop_restore *r, const struct img_proc *p)
 {
         uint32_t n;
@@ -113,14 +128,15 @@ static bool is_small(const struct cop_restore *r, const struct img_proc *p)
 static int make_region(struct cop_restore *r, const struct img_proc *p, struct cop_region *g, struct cop_error *err)
 {
         size_t extents = count_extents(r, p), signals = cop_restore_signals(r, p), touches = extents + count_hot(r, p);
+        size_t copies = extents + count_windows(r, p);
         int32_t timers_to = cop_restore_timers_to(r, p);
         if (timers_to > COP_TIMER_NUMBER_MAX)
                 return cop_error_set(err, ENOTSUP, COP_ERR_start_failed,
                                      "process %d cannot have its timer %d again: kernel 6.15 is needed", p->pid,
                                      timers_to);
-        size_t ops = 512 + 3UL * p->fds + p->guards + p->locks + 10UL * p->vmas + 2 * extents + touches + signals * 3 +
+        size_t ops = 512 + 3UL * p->fds + p->guards + p->locks + 10UL * p->vmas + 2 * copies + touches + signals * 3 +
                      3 * (size_t)(timers_to + 1);
-        size_t helper = extents + touches + 16;
+        size_t helper = 2 * copies + touches + 16;
         size_t all = (ops + p->threads * (COP_THREAD_OPS + signals) + helper) * sizeof(struct cop_op);
         size_t filters = 0;
         for (uint32_t i = 0; i < p->threads; i++)
@@ -129,12 +145,12 @@ static int make_region(struct cop_restore *r, const struct img_proc *p, struct c
                                               RESTORE_THREAD(r, p->first_thread + i)->first_filter + k)
                                            ->program.length +
                                    64;
-        size_t data = filters + extents * sizeof(struct iovec) + p->threads * 8192UL + signals * 256 + p->vmas * 256UL +
-                      (p->locks + p->fds) * 64UL + (size_t)(timers_to + 1) * 128 + 65536;
+        size_t data = filters + (2 * copies + touches) * sizeof(struct iovec) + p->threads * 8192UL + signals * 256 +
+                      p->vmas * 256UL + (p->locks + p->fds) * 64UL + (size_t)(timers_to + 1) * 128 + 65536;
         uint64_t at = 0;
         size_t shared = (r->shared_size + 4095) & ~4095UL;
         size_t size = (shared + 4096 + all + data + 4095) & ~4095UL;
-        int ret = find_place(r, p, size, &at, err);
+        int ret = find_place(r, p, size + COP_WINDOWS * COP_WINDOW, &at, err);
 
         if (ret < 0)
                 return ret;

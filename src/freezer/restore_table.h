@@ -5,7 +5,9 @@
 
 #include "freezer/restore.h"
 
-#define COP_THREAD_OPS 128 /* operations for one thread, without its signals */
+#define COP_THREAD_OPS 128     /* operations for one thread, without its signals */
+#define COP_WINDOW (8UL << 20) /* bytes; see restore_pages.c */
+#define COP_WINDOWS 2          /* behind the region, one for each table */
 #define PTR(p) ((uint64_t)(uintptr_t)(p))
 
 struct cop_table {

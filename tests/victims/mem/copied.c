@@ -1,9 +1,9 @@
-/* Memory that is copied when it is thawed: a long run of an odd number of pages, and single pages near each other and far
- * apart.  What is locked is always copied; an owner may not lock so much. */
+/* Memory that is copied when it is thawed: a run longer than the window it comes through, by an odd number of pages, and single pages near
+ * each other and far apart.  What is locked is always copied; an owner may not lock so much. */
 #include "../mem.h"
 
-#define LONG (4099 * PAGE)
-#define SINGLES 2500 /* more than one call takes */
+#define LONG (4099 * PAGE) /* of 8 MiB windows: two, and three pages */
+#define SINGLES 2500       /* more than one call takes */
 
 int main(void)
 {
