@@ -209,7 +209,6 @@ static void begin_fork(struct cop_sandbox *sb, const struct cop_error *err, void
         struct branching *b = userdata;
         struct cop_engine *e = b->engine;
         uint64_t serial = cop_op_serial(b->op);
-        char numbered[80];
 
         if (!sb) {
                 on_fork_node(NULL, err, b);
@@ -219,9 +218,9 @@ static void begin_fork(struct cop_sandbox *sb, const struct cop_error *err, void
         cop_node_make(sb, &p, on_fork_node, b);
         if (!cop_op_find(e, serial)) /* it has failed already */
                 return;
-        unsigned first = cop_spare_fits(e, sb->row, child_name(b, 0, numbered)); /* the first one has it already */
+        unsigned first = cop_spare_fits(e, sb->row); /* the first one has it already */
         for (unsigned i = first; i < MIN_OF(first + ahead(b), b->count) && i < FORK_AHEAD; i++)
-                b->prepared[i] = cop_sandbox_prepare(e, sb->row, child_name(b, i, numbered));
+                b->prepared[i] = cop_sandbox_prepare(e, sb->row);
 }
 
 static struct branching *branching_new(struct cop_engine *e, json_t *params, unsigned count, struct cop_op_to to,

@@ -54,7 +54,7 @@ static void on_event(struct cop_msg *event, void *userdata)
         }
 }
 
-struct cop_sandbox_row *cop_sandbox_row_like(const struct cop_sandbox_row *like, const char *name, bool node)
+struct cop_sandbox_row *cop_sandbox_row_like(const struct cop_sandbox_row *like, bool node)
 {
         struct cop_sandbox_row *row = calloc(1, sizeof(*row));
 
@@ -62,7 +62,6 @@ struct cop_sandbox_row *cop_sandbox_row_like(const struct cop_sandbox_row *like,
                 return NULL;
         cop_id_new(row->id, "sb_", 10);
         memcpy(row->image_id, like->image_id, sizeof(row->image_id));
-        row->name = name ? strdup(name) : NULL;
         row->limits = like->limits ? strdup(like->limits) : NULL;
         row->workdir = like->workdir ? strdup(like->workdir) : NULL;
         if (node) {
@@ -108,9 +107,9 @@ static struct cop_sandbox *prepare(struct cop_engine *e, struct cop_sandbox_row 
         return NULL;
 }
 
-struct cop_sandbox *cop_sandbox_prepare(struct cop_engine *e, const struct cop_sandbox_row *like, const char *name)
+struct cop_sandbox *cop_sandbox_prepare(struct cop_engine *e, const struct cop_sandbox_row *like)
 {
-        return prepare(e, cop_sandbox_row_like(like, name, false));
+        return prepare(e, cop_sandbox_row_like(like, false));
 }
 
 static void on_thawed(struct cop_msg *reply, const struct cop_error *err, void *userdata)
@@ -126,7 +125,7 @@ static void on_thawed(struct cop_msg *reply, const struct cop_error *err, void *
 
 struct cop_sandbox *cop_sandbox_thaw_ahead(struct cop_engine *e, const struct cop_sandbox_row *like)
 {
-        struct cop_sandbox *p = prepare(e, cop_sandbox_row_like(like, NULL, true));
+        struct cop_sandbox *p = prepare(e, cop_sandbox_row_like(like, true));
         struct cop_error err;
 
         if (!p)
@@ -148,11 +147,6 @@ bool cop_sandbox_prepared_like(const struct cop_sandbox *p, const struct cop_san
         return p->keeper && same(p->row->limits, row->limits) && same(p->row->workdir, row->workdir) &&
                strcmp(p->row->image_id, row->image_id) == 0 &&
                (!p->row->node_id[0] || strcmp(p->row->node_id, row->node_id) == 0);
-}
-
-bool cop_sandbox_prepared_fits(const struct cop_sandbox *p, const struct cop_sandbox_row *row)
-{
-        return cop_sandbox_prepared_like(p, row) && same(p->row->name, row->name);
 }
 
 void cop_sandbox_take_prepared(struct cop_sandbox *sb, struct cop_sandbox *p)

@@ -171,7 +171,7 @@ static int insert_row(struct cop_engine *e, const struct cop_sandbox *prepared, 
 {
         int r = -EEXIST;
 
-        if (prepared && cop_sandbox_prepared_fits(prepared, row)) {
+        if (prepared && cop_sandbox_prepared_like(prepared, row)) {
                 memcpy(row->id, prepared->row->id, sizeof(row->id));
                 row->slot = prepared->row->slot;
                 r = cop_store_sandbox_insert(e->store, row, err);
@@ -298,11 +298,35 @@ void cop_sandbox_start_abort(struct cop_sandbox *sb, const struct cop_error *err
         start_free(start);
 }
 
+/* A host name is stricter than a sandbox name: letters, digits and inner hyphens (RFC 1123). */
+static void host_name(const struct cop_sandbox *sb, char ret[static 64])
+{
+        size_t n = 0;
+
+        for (const char *p = sb->name ? sb->name : sb->id; *p && n < 63; p++)
+                ret[n++] = *p == '_' || *p == '.' ? '-' : *p;
+        while (n > 0 && ret[n - 1] == '-')
+                n--;
+        ret[n] = '\0';
+}
+
 static void on_started(struct cop_msg *reply, const struct cop_error *err, void *userdata);
 
 static void answer_created(struct cop_sandbox *sb, const struct cop_error *err, void *userdata)
 {
         cop_op_done(userdata, sb ? cop_sandbox_view(sb) : NULL, err);
+}
+
+/* What is thawed ahead has the name of nobody. */
+static void send_name(struct cop_sandbox *sb)
+{
+        struct cop_msg m;
+        char host[64];
+
+        host_name(sb, host);
+        cop_msg_init(&m, COP_WIRE_NAME, 0);
+        cop_msg_add_str(&m, COP_TAG_HOSTNAME, host);
+        cop_keeper_call(sb->keeper, &m, START_DEADLINE, on_started, sb);
 }
 
 /* Folders, keeper, START; on_started goes on. */
@@ -313,7 +337,10 @@ static int start_processes(struct cop_sandbox *sb, struct cop_error *err)
 
         if (sb->thawed_ahead) {
                 sb->thawed_ahead = false;
-                on_started(NULL, NULL, sb);
+                if (sb->name)
+                        send_name(sb);
+                else
+                        on_started(NULL, NULL, sb);
                 return 0;
         }
         int r = prepared ? 0 : cop_sandbox_make_folders(sb, err);
@@ -399,18 +426,6 @@ static void on_started(struct cop_msg *reply, const struct cop_error *err, void 
         start_free(start);
         if (sb->state == COP_SANDBOX_RUNNING)
                 cop_sandbox_now_running(sb);
-}
-
-/* A host name is stricter than a sandbox name: letters, digits and inner hyphens (RFC 1123). */
-static void host_name(const struct cop_sandbox *sb, char ret[static 64])
-{
-        size_t n = 0;
-
-        for (const char *p = sb->name ? sb->name : sb->id; *p && n < 63; p++)
-                ret[n++] = *p == '_' || *p == '.' ? '-' : *p;
-        while (n > 0 && ret[n - 1] == '-')
-                n--;
-        ret[n] = '\0';
 }
 
 static int add_path(struct cop_msg *m, unsigned short tag, const char *folder, const char *name, struct cop_error *err)

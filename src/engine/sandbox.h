@@ -63,15 +63,14 @@ int cop_sandbox_check_name(struct cop_engine *e, const char *name, const struct 
 
 /* As the row of a sandbox like this one would be, with a new id, as far as a start needs it before there is a node; node: and as far as
  * it needs that.  NULL: no memory. */
-struct cop_sandbox_row *cop_sandbox_row_like(const struct cop_sandbox_row *like, const char *name, bool node);
-/* Makes for a sandbox with the image, limits and working folder of this row, and this name (NULL = none), what can be made before
- * there is a node: for cop_sandbox_params.prepared, else to be unprepared.  NULL when it cannot, or not now. */
-struct cop_sandbox *cop_sandbox_prepare(struct cop_engine *e, const struct cop_sandbox_row *like, const char *name);
-/* The same without a name, and begun as the row's node.  It is ready when thawed_ahead is set. */
+struct cop_sandbox_row *cop_sandbox_row_like(const struct cop_sandbox_row *like, bool node);
+/* Makes for a sandbox with the image, limits and working folder of this row, whatever its name, what can be made before there is a
+ * node: for cop_sandbox_params.prepared, else to be unprepared.  NULL when it cannot, or not now. */
+struct cop_sandbox *cop_sandbox_prepare(struct cop_engine *e, const struct cop_sandbox_row *like);
+/* The same, and begun as the row's node.  It is ready when thawed_ahead is set. */
 struct cop_sandbox *cop_sandbox_thaw_ahead(struct cop_engine *e, const struct cop_sandbox_row *like);
 void cop_sandbox_unprepare(struct cop_sandbox *p); /* takes NULL */
-/* Whether a sandbox with this row can go on from it, under its id and slot; whether it could, but for the name. */
-bool cop_sandbox_prepared_fits(const struct cop_sandbox *p, const struct cop_sandbox_row *row);
+/* Whether a sandbox with this row can go on from it, under its id and slot. */
 bool cop_sandbox_prepared_like(const struct cop_sandbox *p, const struct cop_sandbox_row *row);
 /* Keeper and folders are sb's, which has the same id; p is empty, and to be unprepared. */
 void cop_sandbox_take_prepared(struct cop_sandbox *sb, struct cop_sandbox *p);
@@ -89,7 +88,7 @@ void cop_spare_make_like(struct cop_engine *e, const struct cop_sandbox_row *row
                          const struct cop_spare_branch *branch);
 void cop_spare_follow(struct cop_engine *e, const struct cop_node_row *head); /* a session has just got this head */
 /* How many are there for sandboxes with this row. */
-unsigned cop_spare_fits(const struct cop_engine *e, const struct cop_sandbox_row *row, const char *name);
+unsigned cop_spare_fits(const struct cop_engine *e, const struct cop_sandbox_row *row);
 /* The spare when it fits, as cop_sandbox_prepare or cop_sandbox_thaw_ahead; else NULL. */
 struct cop_sandbox *cop_spare_take(struct cop_engine *e, const struct cop_sandbox_row *row);
 void cop_spare_spoiled(const struct cop_sandbox *p); /* its keeper was given up; if it is a spare, it goes soon */

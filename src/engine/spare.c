@@ -1,7 +1,7 @@
 /* Theory of operation: the spares
  *
  * A sandbox that begins with memory (a fork, a golden state) is thawed within some milliseconds, which whoever asked for it waits.  So
- * what the next one may be is kept ready, made a moment after the last such sandbox and like it, without a name:
+ * what the next one may be is kept ready, made a moment after the last such sandbox and like it.  It gets its name when it is taken:
  *
  *      empty     as prepared by sandbox-prepare.c, without files or memory: for the next of the same image and limits
  *      golden    thawed ahead, once a sandbox began as its image's golden state: for the next that does
@@ -82,7 +82,7 @@ static void make(struct spare *spare)
                 try_soon(spare);
                 return;
         }
-        spare->sandbox = spare->kind == SPARE_EMPTY ? cop_sandbox_prepare(spare->engine, spare->like, NULL)
+        spare->sandbox = spare->kind == SPARE_EMPTY ? cop_sandbox_prepare(spare->engine, spare->like)
                                                     : cop_sandbox_thaw_ahead(spare->engine, spare->like);
         if (spare->sandbox)
                 cop_source_set_time(spare->timer, end_of_life(spare));
@@ -123,18 +123,18 @@ static struct cop_spares *get(struct cop_engine *e)
         return e->spares;
 }
 
-static bool fits(const struct spare *spare, const struct cop_sandbox_row *row, const char *name)
+static bool fits(const struct spare *spare, const struct cop_sandbox_row *row)
 {
-        return !name && spare->sandbox && (spare->kind == SPARE_EMPTY || spare->sandbox->thawed_ahead) &&
+        return spare->sandbox && (spare->kind == SPARE_EMPTY || spare->sandbox->thawed_ahead) &&
                cop_sandbox_prepared_like(spare->sandbox, row);
 }
 
-unsigned cop_spare_fits(const struct cop_engine *e, const struct cop_sandbox_row *row, const char *name)
+unsigned cop_spare_fits(const struct cop_engine *e, const struct cop_sandbox_row *row)
 {
         unsigned n = 0;
 
         for (unsigned i = 0; e->spares && i < SPARES_MAX; i++)
-                n += fits(&e->spares->list[i], row, name);
+                n += fits(&e->spares->list[i], row);
         return n;
 }
 
@@ -153,7 +153,7 @@ static void make_like(struct spare *spare, const struct cop_sandbox_row *row)
                 return;
         }
         empty_out(spare);
-        struct cop_sandbox_row *like = cop_sandbox_row_like(row, NULL, spare->kind != SPARE_EMPTY);
+        struct cop_sandbox_row *like = cop_sandbox_row_like(row, spare->kind != SPARE_EMPTY);
         if (like)
                 make_soon(spare, like);
 }
@@ -161,8 +161,6 @@ static void make_like(struct spare *spare, const struct cop_sandbox_row *row)
 static void make_branches_like(struct cop_spares *spares, const struct cop_sandbox_row *row,
                                const struct cop_spare_branch *branch)
 {
-        if (row->name) /* so will the next one be, and a spare has none */
-                return;
         for (unsigned i = 0; i < MIN_OF(branch->count, (unsigned)BRANCHES_MAX); i++) {
                 struct spare *spare = &spares->list[SPARE_BRANCH + i];
                 make_like(spare, row);
@@ -188,7 +186,7 @@ static void follow(struct spare *spare, const struct cop_node_row *head)
         struct cop_sandbox_row *like;
 
         if (!spare->like || strcmp(spare->source, head->sandbox_id) != 0 ||
-            !(like = cop_sandbox_row_like(spare->like, NULL, true)))
+            !(like = cop_sandbox_row_like(spare->like, true)))
                 return;
         memcpy(like->node_id, head->id, sizeof(like->node_id));
         free(like->layers);
@@ -206,7 +204,7 @@ struct cop_sandbox *cop_spare_take(struct cop_engine *e, const struct cop_sandbo
 {
         for (unsigned i = SPARES_MAX; e->spares && i > 0; i--) { /* the empty one last */
                 struct spare *spare = &e->spares->list[i - 1];
-                if (!fits(spare, row, row->name))
+                if (!fits(spare, row))
                         continue;
                 cop_source_set_time(spare->timer, USEC_INFINITY);
                 return TAKE_PTR(spare->sandbox);

@@ -150,6 +150,9 @@ static void on_message(struct cop_link *link, struct cop_msg *m, void *userdata)
         case COP_WIRE_PREPARE:
                 cop_keep_prepare(k, m);
                 break;
+        case COP_WIRE_NAME:
+                cop_keep_name(k, m);
+                break;
         case COP_WIRE_START:
                 cop_keep_start(k, m);
                 break;

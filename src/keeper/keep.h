@@ -95,6 +95,7 @@ bool cop_keep_client_ready(const struct cop_keep *k);
 /* life.c */
 void cop_keep_prepare(struct cop_keep *k, struct cop_msg *m);
 void cop_keep_start(struct cop_keep *k, struct cop_msg *m);
+void cop_keep_name(struct cop_keep *k, struct cop_msg *m);
 void cop_keep_stop(struct cop_keep *k, uint64_t client, uint32_t id, usec_t grace);
 void cop_keep_ready(struct cop_keep *k); /* init said READY */
 void cop_keep_arm_idle(struct cop_keep *k);

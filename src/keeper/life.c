@@ -489,6 +489,27 @@ void cop_keep_start(struct cop_keep *k, struct cop_msg *m)
                 cop_keep_ready(k);
 }
 
+void cop_keep_name(struct cop_keep *k, struct cop_msg *m)
+{
+        _cleanup_free_ char *name = NULL;
+        struct cop_error err = COP_ERROR_NULL;
+        struct cop_msg reply;
+        int r = 0;
+
+        if (!k->ahead || !k->sandbox)
+                r = cop_error_set(&err, EINVAL, COP_ERR_invalid_state, "what runs keeps its name");
+        else if (cop_msg_get_str(m, COP_TAG_HOSTNAME, 0, &name) < 0)
+                r = cop_error_set(&err, EINVAL, COP_ERR_bad_request, "NAME needs a valid HOSTNAME");
+        if (r == 0)
+                r = cop_sandbox_rename(k->sandbox, name, &err);
+        if (r < 0) {
+                cop_keep_reply_error(k, k->client_number, m->id, &err);
+                return;
+        }
+        cop_msg_init(&reply, COP_WIRE_REPLY, 0);
+        cop_keep_reply(k, k->client_number, m->id, &reply);
+}
+
 int cop_keep_life_init(struct cop_keep *k, struct cop_error *err)
 {
         int r = cop_loop_add_timer(k->loop, USEC_INFINITY, on_idle, k, &k->idle_timer, err);

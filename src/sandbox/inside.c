@@ -22,6 +22,7 @@
 #include "sandbox/wire.h"
 
 #define PARKING 64 /* above every fixed number */
+#define HOSTNAME_MAX 64
 
 static int await(int sync_fd, char wanted)
 {
@@ -48,13 +49,11 @@ static int become_root(struct cop_error *err)
         return 0;
 }
 
-/* All that needs no layers. */
-static int prepare(const struct cop_inside *in, struct cop_error *err)
+/* All that needs neither a name nor layers. */
+static int prepare(struct cop_error *err)
 {
         int r = become_root(err);
 
-        if (r == 0 && sethostname(in->hostname, strlen(in->hostname)) < 0)
-                r = cop_error_errno(err, errno, "setting the hostname %s", in->hostname);
         if (r == 0)
                 r = cop_net_loopback_up(err);
         if (r == 0 && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
@@ -62,13 +61,29 @@ static int prepare(const struct cop_inside *in, struct cop_error *err)
         return r;
 }
 
+static int take_name(int sync_fd, char name[static HOSTNAME_MAX], struct cop_error *err)
+{
+        ssize_t n;
+
+        do
+                n = recv(sync_fd, name, HOSTNAME_MAX - 1, 0);
+        while (n < 0 && errno == EINTR);
+        if (n <= 0)
+                return cop_error_errno(err, n < 0 ? errno : EPIPE, "waiting for the hostname");
+        name[n] = '\0';
+        return sethostname(name, (size_t)n) < 0 ? cop_error_errno(err, errno, "setting the hostname %s", name) : 0;
+}
+
 static int mount_all(const struct cop_inside *in, int sync_fd, struct cop_error *err)
 {
+        char name[HOSTNAME_MAX];
         const struct cop_mount_sources sources = {
-                .ipc_fd = in->ipc_fd, .cpu_fd = in->cpu_fd, .shm_max = in->shm_max, .hostname = in->hostname};
+                .ipc_fd = in->ipc_fd, .cpu_fd = in->cpu_fd, .shm_max = in->shm_max, .hostname = name};
         struct cop_layers layers = COP_LAYERS_NULL;
 
-        int r = cop_layers_receive(sync_fd, &layers, err);
+        int r = take_name(sync_fd, name, err);
+        if (r == 0)
+                r = cop_layers_receive(sync_fd, &layers, err);
         if (r == -EPIPE)
                 _exit(1); /* the parent is gone, or has given it up */
         if (r == 0)
@@ -133,7 +148,7 @@ _Noreturn void cop_inside_run(const struct cop_inside *in)
         umask(0); /* modes of what is made in the sandbox are exact; lockdown sets the final one */
         if (await(sync_fd, COP_SYNC_MAPPED) < 0)
                 _exit(1);
-        int r = prepare(in, &err);
+        int r = prepare(&err);
         if (r == 0)
                 r = mount_all(in, sync_fd, &err);
         if (r == 0) {

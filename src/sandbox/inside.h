@@ -12,14 +12,14 @@ struct cop_inside {
         int init_fd;        /* the program */
         int control_fd;     /* becomes COP_INIT_CONTROL_FD */
         int sync_fd;        /* SOCK_SEQPACKET to the parent */
-        const char *hostname;
         uint64_t nofile, shm_max;
         uint32_t default_uid, default_gid;
         const char *workdir;
 };
 
 /* One byte each; a failure of the child is a struct cop_error instead. */
-#define COP_SYNC_MAPPED 'm'  /* parent: the ids are mapped; the layers follow (cop_layers_send), perhaps much later */
+#define COP_SYNC_MAPPED \
+        'm' /* parent: the ids are mapped; a message with the hostname and the layers follow, perhaps much later */
 #define COP_SYNC_MOUNTED 'd' /* child: done */
 #define COP_SYNC_EXECUTE 'x' /* parent: you are in the cgroup, go */
 

@@ -4,17 +4,18 @@
  *      make the cgroup, set limits
  *      clone3 into all new namespaces ─────────────► wait
  *      write uid_map and gid_map
- *      MAPPED ─────────────────────────────────────► become root, hostname, loopback
+ *      MAPPED ─────────────────────────────────────► become root, loopback
  *      (cgroup v1) move the child in                 wait
  *      ─ ─ as far as this it is only prepared ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─
  *      clone the layers as detached mounts and map
  *        their ids with the child's user namespace
- *      the layers ─────────────────────────────────► overlay, mounts, pivot
+ *      the name, the layers ───────────────────────► hostname, overlay, mounts, pivot
  *                  ◄───────────────────────────────── MOUNTED
  *      EXECUTE ────────────────────────────────────► cgroup namespace, descriptors, limits, capabilities, seccomp, execve
  *      end of file on the sync socket: it runs
  *
- * The layers come last because of what is made from a node that is still being written: all the rest is ready by then.
+ * The layers come last because of what is made from a node that is still being written: all the rest is ready by then.  The name comes
+ * with them because what is prepared may be for a sandbox that nobody has asked for yet.
  *
  * Init's program is executed from a read-only clone of its mount, because root inside can open /proc/1/exe: what it finds
  * there cannot be written, and has no path of the host.
@@ -131,7 +132,6 @@ static int clone_child(struct cop_sandbox *sb, struct start *s, struct cop_error
                                               .init_fd = s->init_fd,
                                               .control_fd = s->child_control_fd,
                                               .sync_fd = s->child_sync_fd,
-                                              .hostname = s->spec->hostname ? s->spec->hostname : "sandbox",
                                               .nofile = s->spec->nofile,
                                               .shm_max = s->spec->limits.memory_max / 2,
                                               .default_uid = s->spec->default_uid,
@@ -274,6 +274,13 @@ static int open_namespace(pid_t pid, const char *name, int *ret, struct cop_erro
         return *ret < 0 ? cop_error_errno(err, errno, "opening the %s namespace of the sandbox", name) : 0;
 }
 
+static int send_name(struct cop_sandbox *sb, const char *name, struct cop_error *err)
+{
+        return send(sb->sync_fd, name, strlen(name), MSG_NOSIGNAL) < 0
+                       ? cop_error_errno(err, errno, "telling the first process of the sandbox its hostname")
+                       : 0;
+}
+
 static int give_layers(struct cop_sandbox *sb, const struct cop_sandbox_spec *spec, struct cop_error *err)
 {
         _cleanup_close_ int userns_fd = -EBADF;
@@ -289,6 +296,8 @@ static int give_layers(struct cop_sandbox *sb, const struct cop_sandbox_spec *sp
         if (r == 0)
                 r = cop_layers_idmap(&layers, userns_fd, err);
         if (r == 0)
+                r = send_name(sb, spec->hostname ? spec->hostname : "sandbox", err);
+        if (r == 0)
                 r = cop_layers_send(&layers, sb->sync_fd, err);
         cop_layers_done(&layers);
         return r;
@@ -296,13 +305,14 @@ static int give_layers(struct cop_sandbox *sb, const struct cop_sandbox_spec *sp
 
 int cop_sandbox_begin(const struct cop_sandbox_spec *spec, struct cop_sandbox **sb, struct cop_error *err)
 {
-        int r = *sb ? 0 : cop_sandbox_prepare(spec, sb, err);
+        int r = *sb ? check_spec(spec, err) : cop_sandbox_prepare(spec, sb, err);
 
-        if (r < 0)
-                return r;
-        r = give_layers(*sb, spec, err);
-        if (r == -EPIPE || r == -ECONNRESET) /* it is dead, and has perhaps said why: cop_sandbox_finish hears it */
-                return 0;
+        if (r == 0) {
+                r = give_layers(*sb, spec, err);
+                if (r == -EPIPE ||
+                    r == -ECONNRESET) /* it is dead, and has perhaps said why: cop_sandbox_finish hears it */
+                        return 0;
+        }
         if (r < 0)
                 *sb = cop_sandbox_free(*sb);
         return r;
@@ -347,6 +357,11 @@ int cop_sandbox_start(const struct cop_sandbox_spec *spec, struct cop_sandbox **
 pid_t cop_sandbox_pid(const struct cop_sandbox *sb)
 {
         return sb->pid;
+}
+
+int cop_sandbox_pidfd(const struct cop_sandbox *sb)
+{
+        return sb->pidfd;
 }
 
 int cop_sandbox_control_fd(const struct cop_sandbox *sb)

@@ -33,10 +33,10 @@ struct cop_sandbox_spec {
 struct cop_sandbox;
 
 /* The first part of a start, for when the layers come later: cgroup, namespaces, id maps and a first process that waits.  Looks at neither
- * lower, upper nor hold.  Blocks for some milliseconds.  On failure nothing is left. */
+ * lower, upper, hostname nor hold.  Blocks for some milliseconds.  On failure nothing is left. */
 int cop_sandbox_prepare(const struct cop_sandbox_spec *spec, struct cop_sandbox **ret, struct cop_error *err);
 /* Makes everything and executes init; returns when init's program runs, before it said READY.  *sb is what was prepared of this same
- * spec, NULL = nothing was.  Blocks for some milliseconds, at most 10 s.  On failure nothing is left, and *sb is NULL.  Errors:
+ * spec (but for what that does not look at), NULL = nothing was.  Blocks for some milliseconds, at most 10 s.  On failure nothing is left, and *sb is NULL.  Errors:
  * start_failed, unsupported, bad_request, disk_full… */
 int cop_sandbox_start(const struct cop_sandbox_spec *spec, struct cop_sandbox **sb, struct cop_error *err);
 /* The same in two parts, between which its first process mounts the layers: the second waits for that. */
@@ -44,6 +44,7 @@ int cop_sandbox_begin(const struct cop_sandbox_spec *spec, struct cop_sandbox **
 int cop_sandbox_finish(const struct cop_sandbox_spec *spec, struct cop_sandbox **sb, struct cop_error *err);
 
 pid_t cop_sandbox_pid(const struct cop_sandbox *sb);           /* host pid of init; to be reaped by the caller */
+int cop_sandbox_pidfd(const struct cop_sandbox *sb);           /* borrowed; of init */
 int cop_sandbox_control_fd(const struct cop_sandbox *sb);      /* borrowed; SOCK_SEQPACKET to init, non-blocking */
 struct cop_cgroup *cop_sandbox_cgroup(struct cop_sandbox *sb); /* borrowed */
 
@@ -57,6 +58,9 @@ int cop_sandbox_namespaces(const struct cop_sandbox *sb, struct cop_sandbox_name
 /* The tree's first process, a child of the caller, takes the waiting one's place, which is killed: its pid is returned, to be reaped by
  * the caller, who need not wait for that.  Takes over pidfd and control_fd (the keeper's end of init's control socket). */
 pid_t cop_sandbox_set_init(struct cop_sandbox *sb, pid_t pid, int pidfd, int control_fd);
+/* Another hostname, also in /etc, for a sandbox in which nothing runs: its tree stands still (rename.c).  Blocks for a millisecond, at most
+ * 10 s.  disk_full, io_error… */
+int cop_sandbox_rename(struct cop_sandbox *sb, const char *hostname, struct cop_error *err);
 /* In the first process of the thawed tree's pid namespace: /proc of that namespace, masked as at a start. */
 int cop_sandbox_renew_proc(struct cop_error *err);
 /* Inode of init's end of the control socket, by which the freezer knows it. */

@@ -26,7 +26,14 @@ def kernels(id: str) -> list[int]:
 
 def thawed(daemon, but: str | None = None) -> str:
     """The one that is thawed and that nobody has."""
-    return wait_for(lambda: next((id for id in hidden(daemon) - {but} if kernels(id)), None))
+    return wait_for(lambda: next((id for id in hidden(daemon) - {but} if stand_still(kernels(id))), None))
+
+
+def stand_still(pids: list[int], seconds: float = 0.5) -> bool:
+    """For longer than it takes to replace what is outdated (SPARE_AFTER)."""
+    before = list(map(switches, pids))
+    time.sleep(seconds)
+    return 0 not in before and bool(pids) and before == list(map(switches, pids))
 
 
 def await_ready(daemon, branches: int) -> set[str]:
@@ -35,17 +42,32 @@ def await_ready(daemon, branches: int) -> set[str]:
     def ready():
         spares = hidden(daemon)
         pids = [pid for id in spares for pid in kernels(id)]
-        if len(spares) != branches + 1 or len(pids) != branches:
-            return None
-        before = list(map(switches, pids))
-        time.sleep(0.1)
-        return spares if before == list(map(switches, pids)) else None
+        return spares if len(spares) == branches + 1 and len(pids) == branches and stand_still(pids, 0.1) else None
 
     return wait_for(ready)
 
 
 def await_end(daemon, id: str) -> None:
     wait_for(lambda: id not in os.listdir(daemon.home / "sandboxes") and not processes_of(id))
+
+
+def is_called(box: Sandbox, name: str) -> bool:
+    """By itself, by its files, and by who looks it up."""
+    code = "import socket; socket.gethostname(), open('/etc/hostname').read(), socket.gethostbyname(%r)"
+    return box.text(code % name) == str((name, name + "\n", "127.0.1.1"))
+
+
+def newest(box: Sandbox) -> str:
+    return box.nodes()["nodes"][-1]["id"]
+
+
+def fork_ready(box: Sandbox, ready: set[str], **params) -> list[Sandbox]:
+    """Copies that are those kept ready.  Not when the session has run since its newest node (a timer of its kernel): that is another state."""
+    before = newest(box)
+    copies = box.fork(**params)
+    if newest(box) == before:
+        assert ready & {c.id for c in copies} in (ready, {c.id for c in copies}), (ready, copies)
+    return copies
 
 
 def command_line(pid: int) -> str:
@@ -62,25 +84,27 @@ def switches(pid: int) -> int:
 
 
 def test_forks_take_what_is_kept_ready(sparing_daemon):
-    """An empty one and one that is thawed: nobody sees them, nothing takes them for garbage, and another name does without."""
+    """An empty one and one that is thawed: nobody sees them, nothing takes them for garbage, and they take any name."""
     api = sparing_daemon.api
     box = api.new(policy={"checkpoints": "off"})
     box.ok("x = 1; import socket")
+    taken = 0
     for count, branches in ((2, 1), (3, 2), (6, 3)):
         box.fork()[0].remove()
         spares = await_ready(sparing_daemon, branches)
         assert not any(s in str(api.post("/api/gc", {"dry_run": True})["items"]) for s in spares)
-        named = box.fork(name="named")[0]
-        assert named.id not in spares and named.text("socket.gethostname()") == "'named'"
-        named.remove()
-        copies = box.fork(count=count)
-        assert spares <= {c.id for c in copies}
+        copies = fork_ready(box, spares, count=count, name="named")
+        taken += len(spares & {c.id for c in copies})
+        assert sorted(c.info()["name"] for c in copies) == [f"named-{i}" for i in range(1, count + 1)]
         for copy in copies:
-            assert copy.text("x, socket.gethostname() == %r" % copy.id.replace("_", "-")) == "(1, True)"
+            assert copy.text("x") == "1" and is_called(copy, copy.info()["name"])
             copy.ok("open('/workspace/own', 'w').write('x')")
             copy.remove()
         assert box.text("x") == "1"
-    await_ready(sparing_daemon, 4)  # however many are asked for
+    assert taken > 3  # the empty ones alone would be three
+    spares = await_ready(sparing_daemon, 4)  # however many are asked for
+    unnamed = box.fork()[0]
+    assert unnamed.id in spares and is_called(unnamed, unnamed.id.replace("_", "-"))
     sparing_daemon.stop()
     sparing_daemon.start()
     assert box.text("x") == "1"
@@ -93,10 +117,11 @@ def test_the_next_branch_is_thawed_ahead(sparing_daemon):
     box = api.new()
     box.ok("import random, numpy, socket; numpy.random.randn(); x = 1")
     children = box.fork()
-    ahead = thawed(sparing_daemon)
-    assert box.fork(name="named")[0].id != ahead
-    children += box.fork(labels={"l": "1"})
-    assert children[-1].id == ahead and children[-1].info()["labels"] == {"l": "1"}
+    children += fork_ready(box, {thawed(sparing_daemon)}, name="named")
+    assert is_called(children[-1], "named")
+    children += fork_ready(box, {thawed(sparing_daemon)}, labels={"l": "1"})
+    ahead = children[-1].id
+    assert children[-1].info()["labels"] == {"l": "1"}
     cell = children[-1].ok("x += 1; x, socket.gethostname()")
     assert cell["results"][0]["data"]["text/plain"] == f"(2, {ahead.replace('_', '-')!r})"
     assert (cell["execution_count"], cell["generation"], cell["memory"]["kept"]) == (2, 1, True)
@@ -110,8 +135,7 @@ def test_the_next_branch_is_thawed_ahead(sparing_daemon):
         box.ok(f"x = {x}; open('/workspace/x', 'w').write('{x}')")
         newer = thawed(sparing_daemon, but=ahead)
         await_end(sparing_daemon, ahead)
-        children += box.fork()
-        assert children[-1].id == newer
+        children += fork_ready(box, {newer})
         assert children[-1].text("x, open('/workspace/x').read()") == f"({x}, '{x}')"
         box.ok("x += 1")
         children += box.fork()
@@ -129,8 +153,8 @@ def test_as_many_branches_are_ahead_as_were_asked_for(sparing_daemon):
     for x in (1, 2):
         box.ok(f"x = {x}")
         spares = wait_for(lambda: (s := await_ready(sparing_daemon, 3)) if not any(map(kernels, older)) else None)  # noqa: B023
-        branches = box.fork(count=3)
-        assert {branch.id for branch in branches} <= spares and [branch.text("x") for branch in branches] == [str(x)] * 3
+        branches = fork_ready(box, spares, count=3)
+        assert [branch.text("x") for branch in branches] == [str(x)] * 3
         children += branches
         older = {id for id in await_ready(sparing_daemon, 3) if kernels(id)}
     assert len({child.text("random.random()") for child in [box, *children]}) == 1 + len(children)
@@ -185,7 +209,11 @@ def test_the_next_golden_sandbox_is_thawed_ahead(sparing_daemon):
     drawn = [evaluate(first, DRAW)]
     ahead = thawed(sparing_daemon)
     assert ahead not in str(api.post("/api/gc", {"dry_run": True})["items"])
-    for params in ({"name": "named"}, {"memory": 1 << 30}, {"golden": False}):
+    named = api.new(name="named")
+    assert named.id == ahead and is_golden(named) and is_called(named, "named")
+    named.remove()
+    ahead = thawed(sparing_daemon)
+    for params in ({"memory": 1 << 30}, {"golden": False}):
         other = api.new(**params)
         assert other.id not in hidden(sparing_daemon) and other.id != ahead
         other.remove()

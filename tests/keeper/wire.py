@@ -194,6 +194,7 @@ class Keeper:
         self.name = f"sb_t{os.getpid()}_{Keeper.number}"
         self.lower = lower or [image()]
         self.limits = limits
+        self.hostname = None  # else its name
         # Far from where daemons take theirs: other sandboxes of this host would be taken for what this keeper left.
         self.uid_base = uid_base or 1 << 29 | (os.getpid() * 7 + Keeper.number) % 4096 << 16
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -210,7 +211,7 @@ class Keeper:
     def start_fields(self):
         fields = [("LOWER", x) for x in self.lower]
         fields += [("UPPER", f"{self.dir}/rw"), ("IPC", f"{self.dir}/ipc"), ("LOGS", f"{self.dir}/logs")]
-        fields += [("HOSTNAME", self.name.replace("_", "-")), ("UID_BASE", self.uid_base), ("CGROUP", self.name)]
+        fields += [("HOSTNAME", self.hostname or self.name.replace("_", "-")), ("UID_BASE", self.uid_base), ("CGROUP", self.name)]
         fields += [("DEFAULT_UID", 1000), ("DEFAULT_GID", 1000)]
         fields += [(k.upper(), v) for k, v in self.limits.items()]
         return fields

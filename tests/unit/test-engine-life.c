@@ -367,10 +367,9 @@ static void wait_gone(struct engine_fixture *f, const char *id)
         ASSERT_OK(cop_cgroup_cleanup(id, 0, NULL), NULL);
 }
 
-static struct cop_sandbox *prepare(struct engine_fixture *f, const char *source, const char *name,
-                                   char id[static COP_ID_MAX])
+static struct cop_sandbox *prepare(struct engine_fixture *f, const char *source, char id[static COP_ID_MAX])
 {
-        struct cop_sandbox *p = cop_sandbox_prepare(f->engine, cop_sandbox_by_ref(f->engine, source)->row, name);
+        struct cop_sandbox *p = cop_sandbox_prepare(f->engine, cop_sandbox_by_ref(f->engine, source)->row);
 
         ASSERT(p);
         snprintf(id, COP_ID_MAX, "%s", p->id);
@@ -389,7 +388,7 @@ TEST(what_was_prepared_becomes_the_sandbox)
         open_with_image(&f);
         create(&f, "demo", USEC_INFINITY, &a);
         assert_good(&a);
-        p.prepared = prepare(&f, "demo", "copy", id);
+        p.prepared = prepare(&f, "demo", id);
 
         /* Nobody sees it, nothing takes it for garbage, and its uid range is taken. */
         cop_sandbox_list(f.engine, NULL, answer_to(&list));
@@ -418,7 +417,7 @@ TEST(what_was_prepared_becomes_the_sandbox)
 
 TEST(what_was_prepared_and_does_not_fit_goes)
 {
-        enum { ANOTHER_NAME, OTHER_LIMITS, NO_IMAGE, KEEPER_KILLED, UNPREPARED, WAYS };
+        enum { OTHER_LIMITS, NO_IMAGE, KEEPER_KILLED, UNPREPARED, WAYS };
         struct engine_fixture f = {0};
         _cleanup_answer_ struct answer a = {0};
         char id[COP_ID_MAX];
@@ -429,12 +428,12 @@ TEST(what_was_prepared_and_does_not_fit_goes)
         int claims = cop_uids_claimed(f.engine, NULL);
         for (int way = 0; way < WAYS; way++) {
                 _cleanup_answer_ struct answer b = {0}, gone = {0};
-                struct cop_sandbox_params p = {.name = way == ANOTHER_NAME ? "new" : "copy",
+                struct cop_sandbox_params p = {.name = "copy",
                                                .image = way == NO_IMAGE ? "nowhere" : "test",
                                                .memory = way == OTHER_LIMITS ? 128u << 20 : 0,
                                                .ttl = USEC_INFINITY};
                 struct cop_op *op;
-                p.prepared = prepare(&f, "demo", "copy", id);
+                p.prepared = prepare(&f, "demo", id);
                 if (way == KEEPER_KILLED) {
                         cop_keeper_kill(p.prepared->keeper);
                         while (p.prepared->keeper)
@@ -475,7 +474,7 @@ TEST(what_was_prepared_goes_with_the_engine)
         create(&f, "demo", USEC_INFINITY, &a);
         assert_good(&a);
         for (int killed = 0; killed < 2; killed++) {
-                struct cop_sandbox *p = prepare(&f, "demo", NULL, id[killed]);
+                struct cop_sandbox *p = prepare(&f, "demo", id[killed]);
                 if (killed) { /* as the end of its process: the connection is closed, and nothing is said */
                         p->keeper = cop_keeper_free(p->keeper);
                         f.engine->prepared = NULL;
@@ -507,22 +506,19 @@ TEST(the_spare_is_like_the_last_one)
         const struct cop_spare_branch branch = {.count = 1};
         struct engine_fixture f = {0};
         _cleanup_answer_ struct answer a = {0};
-        char id[3][COP_ID_MAX], name[] = "a", limits[] = "{\"memory_bytes\":134217728}";
+        char id[3][COP_ID_MAX], limits[] = "{\"memory_bytes\":134217728}";
 
         open_with_image(&f);
         create(&f, "demo", USEC_INFINITY, &a);
         assert_good(&a);
-        struct cop_sandbox_row row = *cop_sandbox_by_ref(f.engine, "demo")->row, other = row, named = row;
-        row.name = other.name = NULL;
-        named.name = name;
+        struct cop_sandbox_row row = *cop_sandbox_by_ref(f.engine, "demo")->row, other = row;
         other.limits = limits;
         cop_spare_make_like(f.engine, &row, &branch);
         turn_until_spare(&f, true);
         snprintf(id[0], sizeof(id[0]), "%s", f.engine->prepared->id);
         wait_prepared(&f, id[0]);
-        ASSERT(cop_spare_fits(f.engine, &row, NULL) && !cop_spare_fits(f.engine, &row, "a"));
-        ASSERT(!cop_spare_fits(f.engine, &other, NULL));
-        ASSERT(!cop_spare_take(f.engine, &other) && !cop_spare_take(f.engine, &named));
+        ASSERT(cop_spare_fits(f.engine, &row) && !cop_spare_fits(f.engine, &other));
+        ASSERT(!cop_spare_take(f.engine, &other));
 
         /* One of another kind takes its place. */
         cop_spare_make_like(f.engine, &other, &branch);
@@ -533,7 +529,7 @@ TEST(the_spare_is_like_the_last_one)
         struct cop_sandbox *p = cop_spare_take(f.engine, &other);
         ASSERT(p);
         ASSERT_STR(p->id, id[1]);
-        ASSERT(!cop_spare_fits(f.engine, &other, NULL));
+        ASSERT(!cop_spare_fits(f.engine, &other));
         cop_sandbox_unprepare(p);
         wait_gone(&f, id[1]);
 
