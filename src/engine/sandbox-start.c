@@ -299,15 +299,17 @@ void cop_sandbox_start_abort(struct cop_sandbox *sb, const struct cop_error *err
 }
 
 /* A host name is stricter than a sandbox name: letters, digits and inner hyphens (RFC 1123). */
-static void host_name(const struct cop_sandbox *sb, char ret[static 64])
+static void add_hostname(const struct cop_sandbox *sb, struct cop_msg *m)
 {
+        char host[64];
         size_t n = 0;
 
         for (const char *p = sb->name ? sb->name : sb->id; *p && n < 63; p++)
-                ret[n++] = *p == '_' || *p == '.' ? '-' : *p;
-        while (n > 0 && ret[n - 1] == '-')
+                host[n++] = *p == '_' || *p == '.' ? '-' : *p;
+        while (n > 0 && host[n - 1] == '-')
                 n--;
-        ret[n] = '\0';
+        host[n] = '\0';
+        cop_msg_add_str(m, COP_TAG_HOSTNAME, host);
 }
 
 static void on_started(struct cop_msg *reply, const struct cop_error *err, void *userdata);
@@ -321,11 +323,9 @@ static void answer_created(struct cop_sandbox *sb, const struct cop_error *err, 
 static void send_name(struct cop_sandbox *sb)
 {
         struct cop_msg m;
-        char host[64];
 
-        host_name(sb, host);
         cop_msg_init(&m, COP_WIRE_NAME, 0);
-        cop_msg_add_str(&m, COP_TAG_HOSTNAME, host);
+        add_hostname(sb, &m);
         cop_keeper_call(sb->keeper, &m, START_DEADLINE, on_started, sb);
 }
 
@@ -439,16 +439,13 @@ static int add_path(struct cop_msg *m, unsigned short tag, const char *folder, c
         return 0;
 }
 
-/* What is its own, whatever it is made from: all of PREPARE. */
+/* What is its own, whatever it is made from and called: all of PREPARE. */
 static int add_own(struct cop_sandbox *sb, struct cop_msg *m, struct cop_error *err)
 {
         struct cop_sandbox_limits limits;
-        char host[64];
 
         cop_limits_from_json(sb->row->limits, &limits);
-        host_name(sb, host);
         cop_msg_add_str(m, COP_TAG_CGROUP, sb->id);
-        cop_msg_add_str(m, COP_TAG_HOSTNAME, host);
         cop_msg_add_u64(m, COP_TAG_UID_BASE, sb->engine->uid_base + sb->row->slot * COP_SLOT_IDS);
         cop_msg_add_u64(m, COP_TAG_DEFAULT_UID, (uint64_t)json_integer_value(json_object_get(sb->defaults, "uid")));
         cop_msg_add_u64(m, COP_TAG_DEFAULT_GID, (uint64_t)json_integer_value(json_object_get(sb->defaults, "gid")));
@@ -503,6 +500,7 @@ int cop_sandbox_send_start(struct cop_sandbox *sb, const char *thaw_node, unsign
         cop_msg_init(&m, COP_WIRE_START, 0);
         if (flags)
                 cop_msg_add_u64(&m, COP_TAG_FLAGS, flags);
+        add_hostname(sb, &m);
         int r = add_own(sb, &m, err);
         if (r == 0)
                 r = add_node_paths(sb, thaw_node, &m, err);

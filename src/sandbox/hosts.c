@@ -12,6 +12,14 @@
 #define MARK "# coppice"
 #define HOSTS_MAX (256 * 1024)
 
+int cop_hosts_check(const char *hostname, struct cop_error *err)
+{
+        return strlen(hostname) > COP_HOSTNAME_MAX
+                       ? cop_error_set(err, EINVAL, COP_ERR_bad_request, "the hostname is longer than %d characters",
+                                       COP_HOSTNAME_MAX)
+                       : 0;
+}
+
 char *cop_hosts_text(const char *old, const char *hostname, int *ret_changed)
 {
         _cleanup_buf_ struct cop_buf out = COP_BUF(2 * HOSTS_MAX);

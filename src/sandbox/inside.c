@@ -15,6 +15,7 @@
 
 #include "base/child.h"
 #include "base/cleanup.h"
+#include "sandbox/hosts.h"
 #include "sandbox/lockdown.h"
 #include "sandbox/mounts.h"
 #include "sandbox/net.h"
@@ -22,7 +23,6 @@
 #include "sandbox/wire.h"
 
 #define PARKING 64 /* above every fixed number */
-#define HOSTNAME_MAX 64
 
 static int await(int sync_fd, char wanted)
 {
@@ -61,22 +61,22 @@ static int prepare(struct cop_error *err)
         return r;
 }
 
-static int take_name(int sync_fd, char name[static HOSTNAME_MAX], struct cop_error *err)
+static int take_name(int sync_fd, char name[static COP_HOSTNAME_MAX + 1], struct cop_error *err)
 {
         ssize_t n;
 
         do
-                n = recv(sync_fd, name, HOSTNAME_MAX - 1, 0);
+                n = recv(sync_fd, name, COP_HOSTNAME_MAX + 1, 0);
         while (n < 0 && errno == EINTR);
         if (n <= 0)
                 return cop_error_errno(err, n < 0 ? errno : EPIPE, "waiting for the hostname");
-        name[n] = '\0';
-        return sethostname(name, (size_t)n) < 0 ? cop_error_errno(err, errno, "setting the hostname %s", name) : 0;
+        name[n - 1] = '\0';
+        return sethostname(name, strlen(name)) < 0 ? cop_error_errno(err, errno, "setting the hostname %s", name) : 0;
 }
 
 static int mount_all(const struct cop_inside *in, int sync_fd, struct cop_error *err)
 {
-        char name[HOSTNAME_MAX];
+        char name[COP_HOSTNAME_MAX + 1];
         const struct cop_mount_sources sources = {
                 .ipc_fd = in->ipc_fd, .cpu_fd = in->cpu_fd, .shm_max = in->shm_max, .hostname = name};
         struct cop_layers layers = COP_LAYERS_NULL;

@@ -18,8 +18,7 @@ struct cop_inside {
 };
 
 /* One byte each; a failure of the child is a struct cop_error instead. */
-#define COP_SYNC_MAPPED \
-        'm' /* parent: the ids are mapped; a message with the hostname and the layers follow, perhaps much later */
+#define COP_SYNC_MAPPED 'm'  /* parent: the ids are mapped; hostname and layers follow, perhaps much later */
 #define COP_SYNC_MOUNTED 'd' /* child: done */
 #define COP_SYNC_EXECUTE 'x' /* parent: you are in the cgroup, go */
 

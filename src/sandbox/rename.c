@@ -15,7 +15,7 @@
 #include "sandbox/hosts.h"
 #include "sandbox/sandbox.h"
 
-#define RENAME_TIMEOUT_MSEC 10000 /* /etc/hosts may be a FIFO */
+#define RENAME_TIMEOUT_MSEC 10000 /* its disk may be slow */
 
 static int rename_inside(int init_pidfd, const char *hostname, struct cop_error *err)
 {
@@ -47,18 +47,20 @@ int cop_sandbox_rename(struct cop_sandbox *sb, const char *hostname, struct cop_
         struct cop_error inside = COP_ERROR_NULL;
         int fds[2], status = 0;
 
-        if (strlen(hostname) > 63)
-                return cop_error_set(err, EINVAL, COP_ERR_bad_request, "the hostname is longer than 63 characters");
+        int r = cop_hosts_check(hostname, err);
+        if (r < 0)
+                return r;
         if (pipe2(fds, O_CLOEXEC) < 0)
                 return cop_error_errno(err, errno, "pipe");
         pid_t pid = fork();
         if (pid == 0) {
-                int r = rename_inside(cop_sandbox_pidfd(sb), hostname, &inside);
+                r = rename_inside(cop_sandbox_pidfd(sb), hostname, &inside);
                 if (r < 0)
                         (void)!write(fds[1], &inside, sizeof(inside));
                 _exit(r < 0);
         }
-        int r = pid < 0 ? cop_error_errno(err, errno, "fork") : 0;
+        if (pid < 0)
+                r = cop_error_errno(err, errno, "fork");
         close(fds[1]);
         if (r == 0) {
                 r = hear(fds[0], err);

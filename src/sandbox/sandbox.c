@@ -39,6 +39,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fs.h"
+#include "sandbox/hosts.h"
 #include "sandbox/inside.h"
 #include "sandbox/layers.h"
 #include "sandbox/mounts.h"
@@ -88,9 +89,7 @@ static int check_spec(const struct cop_sandbox_spec *spec, struct cop_error *err
         if (spec->workdir && spec->workdir[0] != '/')
                 return cop_error_set(err, EINVAL, COP_ERR_bad_request, "the working folder %s is not absolute",
                                      spec->workdir);
-        if (spec->hostname && strlen(spec->hostname) > 63)
-                return cop_error_set(err, EINVAL, COP_ERR_bad_request, "the hostname is longer than 63 characters");
-        return 0;
+        return spec->hostname ? cop_hosts_check(spec->hostname, err) : 0;
 }
 
 static int socket_pair(int flags, int *ret_a, int *ret_b, struct cop_error *err)
@@ -276,7 +275,8 @@ static int open_namespace(pid_t pid, const char *name, int *ret, struct cop_erro
 
 static int send_name(struct cop_sandbox *sb, const char *name, struct cop_error *err)
 {
-        return send(sb->sync_fd, name, strlen(name), MSG_NOSIGNAL) < 0
+        /* With its end, as an empty message looks like the end of the socket. */
+        return send(sb->sync_fd, name, strlen(name) + 1, MSG_NOSIGNAL) < 0
                        ? cop_error_errno(err, errno, "telling the first process of the sandbox its hostname")
                        : 0;
 }
@@ -309,8 +309,8 @@ int cop_sandbox_begin(const struct cop_sandbox_spec *spec, struct cop_sandbox **
 
         if (r == 0) {
                 r = give_layers(*sb, spec, err);
-                if (r == -EPIPE ||
-                    r == -ECONNRESET) /* it is dead, and has perhaps said why: cop_sandbox_finish hears it */
+                /* It is dead, and has perhaps said why: cop_sandbox_finish hears it. */
+                if (r == -EPIPE || r == -ECONNRESET)
                         return 0;
         }
         if (r < 0)

@@ -36,8 +36,8 @@ struct cop_sandbox;
  * lower, upper, hostname nor hold.  Blocks for some milliseconds.  On failure nothing is left. */
 int cop_sandbox_prepare(const struct cop_sandbox_spec *spec, struct cop_sandbox **ret, struct cop_error *err);
 /* Makes everything and executes init; returns when init's program runs, before it said READY.  *sb is what was prepared of this same
- * spec (but for what that does not look at), NULL = nothing was.  Blocks for some milliseconds, at most 10 s.  On failure nothing is left, and *sb is NULL.  Errors:
- * start_failed, unsupported, bad_request, disk_full… */
+ * spec (but for what that does not look at), NULL = nothing was.  Blocks for some milliseconds, at most 10 s.  On failure nothing is left,
+ * and *sb is NULL.  Errors: start_failed, unsupported, bad_request, disk_full… */
 int cop_sandbox_start(const struct cop_sandbox_spec *spec, struct cop_sandbox **sb, struct cop_error *err);
 /* The same in two parts, between which its first process mounts the layers: the second waits for that. */
 int cop_sandbox_begin(const struct cop_sandbox_spec *spec, struct cop_sandbox **sb, struct cop_error *err);

@@ -59,14 +59,15 @@ enum cop_wire_type {
         COP_WIRE_READY, /* once, before anything else: VERSION */
 
         /* -- coppiced -> keeper, added later: the numbers above are known to inits that sleep in nodes -------------------------- */
-        COP_WIRE_PREPARE, /* as START without LOWER, THAW and FLAGS: cgroup, namespaces, id maps, for a sandbox of which the layers come
+        COP_WIRE_PREPARE, /* as START without LOWER, HOSTNAME, THAW and FLAGS: cgroup, namespaces, id maps, for a sandbox of which the layers come
                              later.  A START with the same fields goes on from there, or from the beginning when this failed; what both say
-                             counts as said here, but for HOSTNAME.  STOP, an end of this keeper, or a START that fails takes it away.  reply: DURATION (µs) */
+                             counts as said here.  STOP, an end of this keeper, or a START that fails takes it away.  reply: DURATION (µs) */
         COP_WIRE_STILL, /* PARENT: has nothing happened inside since that node was made of it?  reply: FLAGS, 1 = so it is proven, and a
                              FREEZE would give the same but for the time; 0 = it has, or there is no proof */
         COP_WIRE_EVENT_BOUND, /* before the reply to a START with THAW: the tree's sockets are there and take connections, which nobody inside
                              answers before the tree runs */
-        COP_WIRE_NAME, /* HOSTNAME: another than the START said, for what was thawed with COP_THAW_AHEAD and has had no LIST yet.  reply: empty */
+        COP_WIRE_NAME, /* HOSTNAME: another than the START said, for what was thawed with COP_THAW_AHEAD and has had no LIST yet.
+                             reply: empty */
 };
 
 /* STATUS: (exit code << 8) for a normal end, signal number for a death by signal; as wait(2) without the core bit. */

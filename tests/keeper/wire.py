@@ -211,13 +211,14 @@ class Keeper:
     def start_fields(self):
         fields = [("LOWER", x) for x in self.lower]
         fields += [("UPPER", f"{self.dir}/rw"), ("IPC", f"{self.dir}/ipc"), ("LOGS", f"{self.dir}/logs")]
-        fields += [("HOSTNAME", self.hostname or self.name.replace("_", "-")), ("UID_BASE", self.uid_base), ("CGROUP", self.name)]
+        hostname = self.name.replace("_", "-") if self.hostname is None else self.hostname
+        fields += [("HOSTNAME", hostname), ("UID_BASE", self.uid_base), ("CGROUP", self.name)]
         fields += [("DEFAULT_UID", 1000), ("DEFAULT_GID", 1000)]
         fields += [(k.upper(), v) for k, v in self.limits.items()]
         return fields
 
     def prepare(self):
-        return self.client.call("PREPARE", *[(k, v) for k, v in self.start_fields() if k != "LOWER"])
+        return self.client.call("PREPARE", *[(k, v) for k, v in self.start_fields() if k not in ("LOWER", "HOSTNAME")])
 
     def start(self):
         return self.client.call("START", *self.start_fields())
