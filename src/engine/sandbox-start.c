@@ -25,6 +25,7 @@
 #include "base/parse.h"
 #include "base/utf8.h"
 #include "engine/uids.h"
+#include "sandbox/hosts.h"
 
 #define START_DEADLINE (30 * USEC_PER_SEC)
 #define MEMORY_DEFAULT (2ULL << 30)
@@ -301,10 +302,10 @@ void cop_sandbox_start_abort(struct cop_sandbox *sb, const struct cop_error *err
 /* A host name is stricter than a sandbox name: letters, digits and inner hyphens (RFC 1123). */
 static void add_hostname(const struct cop_sandbox *sb, struct cop_msg *m)
 {
-        char host[64];
+        char host[COP_HOSTNAME_MAX + 1];
         size_t n = 0;
 
-        for (const char *p = sb->name ? sb->name : sb->id; *p && n < 63; p++)
+        for (const char *p = sb->name ? sb->name : sb->id; *p && n < COP_HOSTNAME_MAX; p++)
                 host[n++] = *p == '_' || *p == '.' ? '-' : *p;
         while (n > 0 && host[n - 1] == '-')
                 n--;
