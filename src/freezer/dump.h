@@ -112,14 +112,18 @@ int cop_dump_timers(struct cop_dump *d, uint32_t index, struct img_proc *ip, str
                     struct cop_error *err);
 /* dump_mem.c */
 int cop_collect_memory(struct cop_dump *d, struct cop_error *err);
+/* Of which page file of the image an area is a mapping: the number of its source (0: this image's own), or -1. */
+int cop_dump_source_of(const struct cop_dump *d, const struct cop_vma *v);
 /* dump_scan.c: which pages are there, and which were written.  From begin to end nothing is run in the tree's processes. */
 int cop_dump_scan_begin(struct cop_dump *d, struct cop_error *err);
 int cop_dump_scan_end(struct cop_dump *d, struct cop_error *err);
 void cop_dump_scan_done(struct cop_dump *d);
 /* After that. */
 int cop_dump_memory(struct cop_dump *d, struct cop_error *err);
-/* dump_hot.c, before that, which cuts the runs of the scan. */
-int cop_dump_hot(struct cop_dump *d, struct cop_error *err);
+/* dump_hot.c: which pages a process is going to write to.  Finds them (*ret: zeroed before, its list is to be freed) before the runs of the
+ * scan are cut; adds their records when all areas have theirs.  0 or -ENOMEM. */
+int cop_dump_hot_begin(const struct cop_dump *d, uint32_t proc, struct cop_runs *ret);
+int cop_dump_hot_end(struct cop_dump *d, uint32_t proc, const struct cop_runs *runs);
 int cop_dump_object_pages(struct cop_dump *d, int fd, uint64_t size, uint32_t *ret_first, uint32_t *ret_count,
                           struct cop_error *err);
 /* dump_fd.c: descriptors of all processes, and what belongs to those in flight from description `first` on. */

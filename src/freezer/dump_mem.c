@@ -173,7 +173,7 @@ static int finish_area(struct area_state *s)
 /* An unwritten anonymous page is where it was copied to before the stop, or where the parent image has it. */
 static int keep(struct area_state *s, uint64_t start, uint64_t end, bool patch);
 
-static int source_of(const struct cop_dump *d, const struct cop_vma *v)
+int cop_dump_source_of(const struct cop_dump *d, const struct cop_vma *v)
 {
         for (size_t i = 0; i < d->source_count; i++)
                 if (v->ino && d->sources[i].ino == v->ino && d->sources[i].dev == v->dev)
@@ -349,7 +349,7 @@ static bool is_of_file(const struct cop_dump *d, const struct cop_vmas *vs, size
         size_t n = strlen(path);
 
         return v->ino && !v->special && !(v->flags & IMG_VMA_SHARED) && strncmp(name, path, n) == 0 &&
-               (name[n] == '\0' || strcmp(name + n, " (deleted)") == 0) && source_of(d, v) < 0;
+               (name[n] == '\0' || strcmp(name + n, " (deleted)") == 0) && cop_dump_source_of(d, v) < 0;
 }
 
 /* Of which file memory is that a thaw has mapped from a page file in its place, and where in it; IMG_NONE: of none, anonymous.  The
@@ -400,7 +400,7 @@ static int dump_area(struct area_state *s, const struct cop_vma *v, const struct
 {
         struct cop_dump *d = s->d;
         const char *path = d->vmas[s->proc].text + v->path;
-        int source = v->flags & IMG_VMA_SHARED ? -1 : source_of(d, v), r = 0;
+        int source = v->flags & IMG_VMA_SHARED ? -1 : cop_dump_source_of(d, v), r = 0;
         uint32_t file = IMG_NONE;
         uint64_t offset = v->offset;
         if (source >= 0)
@@ -526,7 +526,7 @@ static int check_vdso(struct cop_dump *d, uint32_t proc, uint64_t bytes, struct 
         return bytes == 0 || whole ? 0 : cop_not_freezable(d, proc, err, "has unmapped or moved a part of its vdso");
 }
 
-static int dump_process(struct cop_dump *d, uint32_t proc, struct cop_error *err)
+static int dump_areas(struct cop_dump *d, uint32_t proc, struct cop_error *err)
 {
         struct cop_vmas *vs = &d->vmas[proc];
         struct img_proc *ip = cop_image_record(d->writer, IMG_PROCS, proc);
@@ -585,6 +585,18 @@ static int dump_process(struct cop_dump *d, uint32_t proc, struct cop_error *err
         free(s.extents);
         free(s.patches);
         return r;
+}
+
+static int dump_process(struct cop_dump *d, uint32_t proc, struct cop_error *err)
+{
+        struct cop_runs hot = {0};
+        int found = cop_dump_hot_begin(d, proc, &hot);
+        int r = found == 0 ? dump_areas(d, proc, err) : 0;
+
+        if (found == 0 && r == 0)
+                found = cop_dump_hot_end(d, proc, &hot);
+        free(hot.list);
+        return found < 0 ? cop_error_errno(err, -found, "collecting memory") : r;
 }
 
 /* With these memory is more than it looks: what lies in the place of such an area now is not taken for a part of it. */

@@ -286,8 +286,6 @@ static int run_stages(struct cop_dump *d, struct cop_freeze_result *res, struct 
         if (r == 0)
                 r = cop_tracker_precopied(d, err);
         if (r == 0)
-                r = cop_dump_hot(d, err);
-        if (r == 0)
                 r = cop_dump_memory(d, err);
         if (r == 0)
                 r = dump_executables(d, err);

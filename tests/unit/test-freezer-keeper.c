@@ -40,7 +40,7 @@ static void *sleep_for_ever(void *arg)
 }
 
 /* Inside, with a thread that sleeps: answers every message with its number, and writes it to the pipe.  After "=" every other page of a block was written to
- * and is as before, after "#" every other one is another, after "*" each. */
+ * and is as before, after "#" every other one is another, after "*" each, after "+" eight of sixteen, after "-" one of 64. */
 static void on_signal(int sig)
 {
 }
@@ -64,8 +64,9 @@ static void be_init(int control, int out)
                 n++;
                 for (size_t i = 0; i < sizeof(block) && (text[0] == '=' || text[0] == '#'); i += 8192)
                         block[i] = (char)(block[i] + (text[0] == '#'));
-                for (size_t i = 0; i < sizeof(block) && text[0] == '*'; i += 4096)
-                        block[i]++;
+                for (size_t i = 0; i < BLOCK; i++)
+                        if (text[0] == '*' || (text[0] == '+' && i % 16 < 8) || (text[0] == '-' && i % 64 == 0))
+                                block[i * 4096]++;
                 int k = snprintf(text, sizeof(text), "%u", n);
                 if (send(control, text, (size_t)k, MSG_NOSIGNAL) < 0 || write(out, text, (size_t)k) < 0)
                         _exit(4);
@@ -235,15 +236,21 @@ static void begin_copy(struct copy *c, int image_fd, const char *out, struct cop
         ASSERT_OK(cop_thaw(&request, &c->thawed, &err), &err);
 }
 
+/* Of a copy that has ended. */
+static void drop_copy(struct copy *c)
+{
+        cop_watch_free(c->thawed.watch);
+        close(c->thawed.pidfd);
+        close_ends(&c->ends);
+        drop_namespaces(&c->ns, c->holder);
+}
+
 static void end_copy(struct copy *c)
 {
         int status;
 
         ASSERT(kill(c->thawed.root, SIGKILL) == 0 && waitpid(c->thawed.root, &status, 0) == c->thawed.root);
-        cop_watch_free(c->thawed.watch);
-        close(c->thawed.pidfd);
-        close_ends(&c->ends);
-        drop_namespaces(&c->ns, c->holder);
+        drop_copy(c);
 }
 
 TEST(first_process_keeps_its_links_to_the_keeper)
@@ -551,6 +558,52 @@ TEST(what_a_program_writes_again_and_again_is_copied_by_the_thaw)
         ASSERT_EQ(own[1], 0);
         tell(&copy.ends, "=", "5");
         end_copy(&copy);
+        remove_four(&f);
+}
+
+/* Ends the copy with an image that nothing was tracked for; how many pages of the block will be written to again by what that says. */
+static uint64_t hot_at_the_end_of(struct copy *c, int parent, int image)
+{
+        uint64_t all;
+
+        make_image(c->thawed.root, NULL, &c->ends, parent, image, COP_FREEZE_KILL); /* who began it reaps it */
+        drop_copy(c);
+        return hot_pages(image, &all);
+}
+
+TEST(what_was_written_since_the_thaw_is_copied_by_the_next)
+{
+        struct cop_thaw_request mapped = {.flags = COP_THAW_MAP};
+        unsigned own[2] = {0};
+        struct copy copy;
+        uint64_t all;
+        struct four f;
+        struct ends e;
+
+        if (geteuid() != 0)
+                SKIP("needs root");
+        make_four(&f);
+        make_ends(&e);
+        pid_t root = start_tree(&e);
+        ask(&e, "1");
+        make_image(root, NULL, &e, -EBADF, f.images[0], COP_FREEZE_KILL);
+        wait(NULL);
+        close_ends(&e);
+        ASSERT_EQ(hot_pages(f.images[0], &all), 0);
+        ASSERT_EQ(all, 0);
+        begin_copy(&copy, f.images[0], "out", mapped);
+        tell(&copy.ends, "-", "2"); /* patches */
+        ASSERT_EQ(hot_at_the_end_of(&copy, f.images[0], f.images[1]), 0);
+        begin_copy(&copy, f.images[1], "out", mapped);
+        tell(&copy.ends, "+", "3");
+        ASSERT_EQ(hot_at_the_end_of(&copy, f.images[1], f.images[2]), BLOCK / 2);
+
+        mapped.before_run = count_own;
+        mapped.userdata = own;
+        begin_copy(&copy, f.images[2], "out", mapped);
+        ASSERT_EQ(own[0] + own[1], BLOCK / 2);
+        ask(&copy.ends, "4"); /* which those copies are still of */
+        ASSERT_EQ(hot_at_the_end_of(&copy, f.images[2], f.images[3]), BLOCK / 2);
         remove_four(&f);
 }
 
