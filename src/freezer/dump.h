@@ -60,6 +60,10 @@ struct cop_dump {
                 uint64_t dev, ino;
         } * sources; /* owned: identity of the parent's page files, by source number in the writer */
         size_t source_count;
+        struct cop_dump_move {
+                struct img_extent from, to; /* places in sources; addresses say nothing */
+        } * moves;                          /* owned; ascending; dump_chain.c */
+        size_t move_count;
         char *buffer; /* owned: page transfer */
         uint64_t pages_written, pages_kept;
         struct cop_mounts mounts; /* owned: of the tree's first process, once they were needed */
@@ -124,6 +128,12 @@ int cop_dump_memory(struct cop_dump *d, struct cop_error *err);
  * scan are cut; adds their records when all areas have theirs.  0 or -ENOMEM. */
 int cop_dump_hot_begin(const struct cop_dump *d, uint32_t proc, struct cop_runs *ret);
 int cop_dump_hot_end(struct cop_dump *d, uint32_t proc, const struct cop_runs *runs);
+/* dump_chain.c: when the sources are known. */
+int cop_dump_chain_begin(struct cop_dump *d, struct cop_error *err);
+/* An extent in an ancestor's page file: it is made shorter where it must be to lie in one place, and told where that is now. */
+void cop_dump_follow(const struct cop_dump *d, struct img_extent *e);
+/* At last, before the commit: few page files are to be in use. */
+int cop_dump_shorten_chain(struct cop_dump *d, struct cop_error *err);
 int cop_dump_object_pages(struct cop_dump *d, int fd, uint64_t size, uint32_t *ret_first, uint32_t *ret_count,
                           struct cop_error *err);
 /* dump_fd.c: descriptors of all processes, and what belongs to those in flight from description `first` on. */

@@ -181,6 +181,29 @@ int cop_dump_source_of(const struct cop_dump *d, const struct cop_vma *v)
         return -1;
 }
 
+/* What of such a mapping is as it was; patched: there are patches on it. */
+static int add_mapped(struct area_state *s, const struct cop_vma *v, int source, uint64_t start, uint64_t end,
+                      bool patched)
+{
+        int r = 0;
+
+        while (start < end && r == 0) {
+                struct img_extent e = {
+                        .address = start,
+                        .offset = v->offset + (start - v->start),
+                        .pages = (uint32_t)((end - start) / IMG_PAGE),
+                        .source = (uint32_t)source,
+                };
+                cop_dump_follow(s->d, &e);
+                s->d->pages_kept += e.pages;
+                start += (uint64_t)e.pages * IMG_PAGE;
+                r = add_extent(s, e);
+                if (patched)
+                        s->patched = start;
+        }
+        return r;
+}
+
 /* A private mapping of a page file of ours, with the runs written since. */
 static int add_image_backed(struct area_state *s, const struct cop_vma *v, int source, const struct cop_run *runs,
                             size_t n)
@@ -203,19 +226,7 @@ static int add_image_backed(struct area_state *s, const struct cop_vma *v, int s
                         continue;
                 }
                 uint64_t stop = i < n ? runs[i].start : v->end;
-                if (stop > at) {
-                        struct img_extent e = {
-                                .address = at,
-                                .offset = v->offset + (at - v->start),
-                                .pages = (uint32_t)((stop - at) / IMG_PAGE),
-                                .source = (uint32_t)source,
-                        };
-                        s->d->pages_kept += e.pages;
-                        bool patched = s->patch_count > patches;
-                        r = add_extent(s, e);
-                        if (patched)
-                                s->patched = stop;
-                }
+                r = add_mapped(s, v, source, at, stop, s->patch_count > patches);
                 patches = s->patch_count;
                 if (r == 0 && i < n)
                         r = runs[i].written ? add_new(s, runs[i].start, runs[i].end, false)
@@ -352,6 +363,20 @@ static bool is_of_file(const struct cop_dump *d, const struct cop_vmas *vs, size
                (name[n] == '\0' || strcmp(name + n, " (deleted)") == 0) && cop_dump_source_of(d, v) < 0;
 }
 
+/* The parent has its pages where they were, or where they have been copied to since. */
+static const struct img_vma *find_file_area(const struct area_state *s, const struct cop_vma *v, int source)
+{
+        struct img_extent e = {
+                .source = (uint32_t)source, .offset = v->offset, .pages = (uint32_t)((v->end - v->start) / IMG_PAGE)};
+        const struct img_vma *old =
+                cop_parent_file_area(s->d->parent, s->old, v->start, v->end, e.source - 1, e.offset);
+
+        if (old)
+                return old;
+        cop_dump_follow(s->d, &e);
+        return cop_parent_file_area(s->d->parent, s->old, v->start, v->end, e.source - 1, e.offset);
+}
+
 /* Of which file memory is that a thaw has mapped from a page file in its place, and where in it; IMG_NONE: of none, anonymous.  The
  * library has other areas, mostly next to it, which tell what has become of the file. */
 static int logical_file(struct area_state *s, const struct cop_vma *v, int source, uint32_t *ret_file,
@@ -359,8 +384,7 @@ static int logical_file(struct area_state *s, const struct cop_vma *v, int sourc
 {
         struct cop_dump *d = s->d;
         const struct cop_vmas *vs = &d->vmas[s->proc];
-        const struct img_vma *old =
-                cop_parent_file_area(d->parent, s->old, v->start, v->end, (uint32_t)source - 1, v->offset);
+        const struct img_vma *old = find_file_area(s, v, source);
         const struct img_file *f = old ? IMG_RECORD(d->parent, IMG_FILES, img_file, old->file) : NULL;
         size_t self = (size_t)(v - vs->list), found = SIZE_MAX;
 

@@ -230,6 +230,7 @@ static void dump_done(struct cop_dump *d)
         free(d->files);
         free(d->objects);
         free(d->sources);
+        free(d->moves);
         free(d->targets);
         free(d->views);
         free(d->buffer);
@@ -346,6 +347,8 @@ static int stop_and_dump(struct cop_dump *d, struct cop_freeze_result *res, stru
         }
         cop_waits_settle(d->request->waits, &d->tree, d->writer, d->clock_offset[0]);
         if (r == 0)
+                r = cop_dump_shorten_chain(d, err);
+        if (r == 0)
                 r = cop_image_commit(d->writer, request->flags & COP_FREEZE_SYNC, &res->bytes, err);
         if (r < 0 && d->waiting_count > 0)
                 r = cop_error_wrap(err, r, "%zu connections that nobody had accepted yet are lost", d->waiting_count);
@@ -413,6 +416,8 @@ static int begin(struct cop_freeze *f, struct cop_error *err)
                 cop_image_write_early(d->writer);
         if (r == 0)
                 r = identify_sources(d, err);
+        if (r == 0)
+                r = cop_dump_chain_begin(d, err);
         if (r < 0)
                 return r;
         d->buffer = aligned_alloc(4096, COP_COPY_SIZE);

@@ -11,7 +11,7 @@
  *
  * Chains.  An incremental image refers to pages of its ancestors.  Their page files are hard-linked into its own folder,
  * so that a folder is complete by itself and any ancestor's folder may be removed; the file system counts the users.
- * IMG_SOURCES lists them; source 0 is always the image's own page file.
+ * IMG_SOURCES lists them; source 0 is always the image's own page file.  There are few of them (dump_chain.c).
  *
  * Limits: 64 GiB of page data per file, 1 GiB of metadata, 1,048,576 records per section but for extents.
  */
@@ -400,6 +400,7 @@ int cop_image_add_source(struct cop_image_writer *w, const char *id, uint64_t si
                          struct cop_error *err);
 /* Keeps a source in the list although no extent uses it: the running tree still maps it. */
 void cop_image_pin_source(struct cop_image_writer *w, uint32_t source);
+bool cop_image_is_pinned(const struct cop_image_writer *w, uint32_t source);
 const char *cop_image_writer_id(const struct cop_image_writer *w);
 /* Memory and disk for that much more in the heap and so many packets, so that a commit does not fail for want of them. */
 int cop_image_make_room(struct cop_image_writer *w, size_t heap, size_t packets, bool sync, struct cop_error *err);

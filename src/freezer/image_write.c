@@ -279,6 +279,11 @@ void cop_image_pin_source(struct cop_image_writer *w, uint32_t source)
         w->pinned[source] = true;
 }
 
+bool cop_image_is_pinned(const struct cop_image_writer *w, uint32_t source)
+{
+        return source < w->pinned_count && w->pinned[source];
+}
+
 /* An ancestor none of whose pages is used any more leaves the chain: its link is removed and sources are renumbered. */
 static void drop_unused_sources(struct cop_image_writer *w)
 {
@@ -294,8 +299,8 @@ static void drop_unused_sources(struct cop_image_writer *w)
         for (uint32_t i = 0; i < extent_count; i++)
                 if (extents[i].source < n)
                         map[extents[i].source] = 1;
-        for (uint32_t i = 0; i < w->pinned_count && i < n; i++)
-                map[i] |= w->pinned[i];
+        for (uint32_t i = 0; i < n; i++)
+                map[i] |= cop_image_is_pinned(w, i);
         for (uint32_t i = 0; i < n; i++) {
                 char name[IMG_PAGES_NAME_MAX];
                 if (map[i]) {

@@ -61,6 +61,7 @@ void cop_tracker_free(struct cop_tracker *t)
         for (size_t i = 0; i < t->count; i++)
                 forget(&t->list[i]);
         free(t->list);
+        free(t->moves);
         cop_still_forget(&t->still);
         free(t);
 }

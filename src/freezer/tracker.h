@@ -46,12 +46,21 @@ struct cop_tracked {
         struct cop_runs looked; /* owned: what the first look before this stop found written since the last image */
 };
 
+/* Pages of one page file that another has, too (dump_chain.c). */
+struct cop_tracker_move {
+        char from_id[IMG_ID_MAX], to_id[IMG_ID_MAX];
+        uint64_t from, to; /* offsets */
+        uint32_t pages;
+};
+
 struct cop_tracker {
         char image_id[IMG_ID_MAX]; /* what "not written" refers to; empty: nothing */
         struct cop_tracked *list;  /* owned */
         size_t count;
         struct cop_still still;            /* since that image */
         struct cop_precopying *precopying; /* owned; a look or a copy that is under way (precopy.c), or NULL */
+        struct cop_tracker_move *moves;    /* owned: of page files that the tree maps */
+        size_t move_count, moves_allocated;
 };
 
 /* Is there nothing to go by, or much memory that is not tracked yet?  Then cop_tracker_begin(), in a stop. */

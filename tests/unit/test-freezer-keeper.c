@@ -12,6 +12,7 @@
 #include <sys/ptrace.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -25,7 +26,11 @@
 
 #define BLOCK 256 /* pages */
 
+#define SLOT (8 * 4096) /* is mapped by a thaw, not copied */
+#define SLOTS 256
+
 static volatile char block[BLOCK * 4096] __attribute__((aligned(4096))); /* the tree's, at this address */
+static volatile char slots[SLOTS * SLOT] __attribute__((aligned(4096)));
 
 /* Deep enough that its stack is not in the page of its thread-local data. */
 static void *sleep_for_ever(void *arg)
@@ -40,7 +45,8 @@ static void *sleep_for_ever(void *arg)
 }
 
 /* Inside, with a thread that sleeps: answers every message with its number, and writes it to the pipe.  After "=" every other page of a block was written to
- * and is as before, after "#" every other one is another, after "*" each, after "+" eight of sixteen, after "-" one of 64. */
+ * and is as before, after "#" every other one is another, after "*" each, after "+" eight of sixteen, after "-" one of 64; after "."
+ * the slot of that number is filled. */
 static void on_signal(int sig)
 {
 }
@@ -67,6 +73,8 @@ static void be_init(int control, int out)
                 for (size_t i = 0; i < BLOCK; i++)
                         if (text[0] == '*' || (text[0] == '+' && i % 16 < 8) || (text[0] == '-' && i % 64 == 0))
                                 block[i * 4096]++;
+                if (text[0] == '.' && n < SLOTS)
+                        memset((char *)slots + (size_t)n * SLOT, (int)n, SLOT);
                 int k = snprintf(text, sizeof(text), "%u", n);
                 if (send(control, text, (size_t)k, MSG_NOSIGNAL) < 0 || write(out, text, (size_t)k) < 0)
                         _exit(4);
@@ -605,6 +613,87 @@ TEST(what_was_written_since_the_thaw_is_copied_by_the_next)
         ask(&copy.ends, "4"); /* which those copies are still of */
         ASSERT_EQ(hot_at_the_end_of(&copy, f.images[2], f.images[3]), BLOCK / 2);
         remove_four(&f);
+}
+
+/* Images of a tree that fills one slot for each, as many as `count`, in folders of consecutive numbers; the last of them. */
+static int make_chain(pid_t root, const struct ends *e, int dir_fd, int parent, unsigned *number, unsigned count)
+{
+        struct cop_tracker *tracker = cop_tracker_new();
+        char name[16];
+
+        ASSERT(tracker);
+        for (unsigned i = 0; i < count; i++) {
+                snprintf(name, sizeof(name), "%u", ++*number);
+                tell(e, ".", name);
+                ASSERT(mkdirat(dir_fd, name, 0700) == 0);
+                int image = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+                snapshot(root, tracker, e, parent, image);
+                cop_close(parent);
+                parent = image;
+        }
+        cop_tracker_free(tracker);
+        return parent;
+}
+
+static unsigned count_sources(int dir_fd)
+{
+        struct cop_error err = COP_ERROR_NULL;
+        struct cop_image *image = NULL;
+
+        ASSERT_OK(cop_image_open(dir_fd, true, &image, &err), &err);
+        ASSERT_OK(cop_image_verify(image, &err), &err);
+        unsigned n = image->count[IMG_SOURCES];
+        cop_image_free(image);
+        return n;
+}
+
+static void check_slots(pid_t pid, unsigned filled)
+{
+        static char now[sizeof(slots)];
+        struct iovec local = {now, sizeof(now)}, remote = {(void *)(uintptr_t)slots, sizeof(slots)};
+
+        ASSERT_EQ(process_vm_readv(pid, &local, 1, &remote, 1, 0), (ssize_t)sizeof(now));
+        for (size_t i = 0; i < sizeof(now); i++)
+                ASSERT_EQ(now[i], (char)(i / SLOT <= filled ? i / SLOT : 0));
+}
+
+/* Where pages stay that were written once and never again. */
+TEST(chains_of_images_stay_short)
+{
+        char dir[] = "/tmp/test-freezer-XXXXXX";
+        unsigned number = 0;
+        struct copy copy;
+        struct ends e;
+
+        if (geteuid() != 0)
+                SKIP("needs root");
+        ASSERT(mkdtemp(dir));
+        _cleanup_close_ int dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        make_ends(&e);
+        pid_t root = start_tree(&e);
+        int image = make_chain(root, &e, dir_fd, -EBADF, &number, 50);
+        unsigned sources = count_sources(image);
+        ASSERT(sources >= 8 && sources <= 18);
+        check_slots(root, number);
+        ASSERT_EQ(kill(root, SIGKILL), 0);
+        wait(NULL);
+        close_ends(&e);
+        /* What a thaw has mapped is copied, too, and the page files that none has mapped since are left out. */
+        for (int i = 0; i < 4; i++) {
+                begin_copy(&copy, image, "out", (struct cop_thaw_request){.flags = COP_THAW_MAP});
+                check_slots(copy.thawed.root, number);
+                image = make_chain(copy.thawed.root, &copy.ends, dir_fd, image, &number, 50);
+                sources = count_sources(image);
+                ASSERT(sources >= 8 && sources <= 18 + 18);
+                check_slots(copy.thawed.root, number);
+                end_copy(&copy);
+        }
+        begin_copy(&copy, image, "out", (struct cop_thaw_request){.flags = COP_THAW_MAP});
+        check_slots(copy.thawed.root, number);
+        end_copy(&copy);
+        close(image);
+        struct cop_error err = COP_ERROR_NULL;
+        ASSERT_OK(cop_remove_tree(AT_FDCWD, dir, &err), &err);
 }
 
 /* On a busy machine threads may not sleep again at once: then nothing is proven, and the next snapshot may. */
