@@ -4,7 +4,8 @@
  * A throw-away sandbox of the image goes through
  *      START   a cold start
  *      RUN     the code, silently: it is not counted and leaves no history
- *      SAVE    a node of it, which the image's row then names
+ *      TRY     a node of it, and a cell of nothing: so the next node knows which pages a first cell writes (freezer/dump_hot.c)
+ *      SAVE    that node, which the image's row then names
  *      END     it is removed; the node stays because the image needs it (N4)
  * Whatever fails, and a caller that goes away, ends it.  So does its time to live, should the daemon die meanwhile.
  *
@@ -36,6 +37,7 @@ static const char default_code[] = "exec('''\n"
 enum warm_step {
         WARM_START,
         WARM_RUN,
+        WARM_TRY,
         WARM_SAVE,
         WARM_END,
 };
@@ -44,13 +46,15 @@ struct cop_warming {
         struct cop_warming *next;
         struct cop_engine *engine; /* borrowed */
         struct cop_op *op;         /* who waits */
-        struct cop_op *step_op;    /* START, RUN: what is waited for */
-        struct cop_source *timer;  /* owned; gone once the node is being made */
+        struct cop_op *step_op;    /* START, RUN, TRY: what is waited for */
+        struct cop_source *timer;  /* owned */
         enum warm_step step;
+        bool saving; /* a node is being made */
         char image_id[COP_ID_MAX], sandbox_id[COP_ID_MAX];
         char *code; /* owned */
         usec_t timeout, begun;
-        struct cop_error failure; /* of RUN; code 0 = none */
+        struct cop_error failure; /* of RUN or TRY; code 0 = none */
+        uint64_t memory_bytes;    /* of the first node, which has all memory; the next one's are what changed since */
 };
 
 /* -- the object ---------------------------------------------------------------------------------------------------- */
@@ -103,7 +107,7 @@ static void on_cancel(void *data)
 
         if (w->step == WARM_END)
                 return; /* the node is there: only the end of the sandbox is awaited */
-        if (w->step == WARM_SAVE && !w->timer && sb) {
+        if (w->saving && sb) {
                 cop_sandbox_end(sb, "removed", NULL); /* on_saved hears of it */
                 return;
         }
@@ -145,8 +149,10 @@ static int record(struct cop_warming *w, const char *node_id, struct cop_error *
                 return r;
         snprintf(old, sizeof(old), "%s", row->golden_node);
         snprintf(row->golden_node, sizeof(row->golden_node), "%s", node_id);
-        _cleanup_json_ json_t *golden = json_pack("{s:s, s:f}", "code", w->code ? w->code : default_code, "duration_ms",
-                                                  (double)(cop_now(CLOCK_MONOTONIC) - w->begun) / USEC_PER_MSEC);
+        _cleanup_json_ json_t *golden =
+                json_pack("{s:s, s:f, s:I}", "code", w->code ? w->code : default_code, "duration_ms",
+                          (double)(cop_now(CLOCK_MONOTONIC) - w->begun) / USEC_PER_MSEC, "memory_bytes",
+                          (json_int_t)w->memory_bytes);
         free(row->golden);
         row->golden = golden ? json_dumps(golden, JSON_COMPACT) : NULL;
         if (!row->golden)
@@ -164,12 +170,20 @@ static int record(struct cop_warming *w, const char *node_id, struct cop_error *
 
 /* -- SAVE ---------------------------------------------------------------------------------------------------------- */
 
+static void run(struct cop_warming *w, enum warm_step step, const char *code);
+
 static void on_saved(struct cop_node_row *node, const struct cop_error *err, void *userdata)
 {
         struct cop_warming *w = userdata;
         struct cop_sandbox *sb = cop_sandbox_by_id(w->engine, w->sandbox_id);
         struct cop_error error;
 
+        w->saving = false;
+        if (!err && w->step == WARM_RUN) {
+                w->memory_bytes = node->memory_bytes;
+                run(w, WARM_TRY, "0");
+                return;
+        }
         if (!err && record(w, node->id, &error) < 0)
                 err = &error;
         if (err) {
@@ -192,7 +206,6 @@ static void after_run(struct cop_source *s, usec_t now, void *userdata)
         const struct cop_node_params p = {.reason = COP_NODE_GOLDEN};
         struct cop_error err;
 
-        w->timer = cop_source_free(s);
         if (w->failure.errnum) {
                 fail(w, &w->failure);
                 return;
@@ -202,20 +215,25 @@ static void after_run(struct cop_source *s, usec_t now, void *userdata)
                 fail(w, &err);
                 return;
         }
-        tell(w, "save", "saving its memory");
+        if (w->step == WARM_TRY)
+                w->step = WARM_SAVE;
+        else
+                tell(w, "save", "saving its memory");
+        w->saving = true;
         cop_node_make(sb, &p, on_saved, w);
 }
 
 /* -- RUN ----------------------------------------------------------------------------------------------------------- */
 
-static int check_cell(json_t *cell, struct cop_error *err)
+/* What the cell of nothing says in a language that it is none of is the same. */
+static int check_cell(json_t *cell, enum warm_step step, struct cop_error *err)
 {
         const char *status = json_string_value(json_object_get(cell, "status"));
         json_t *error = json_object_get(cell, "error");
         const char *name = json_string_value(json_object_get(error, "name")),
                    *value = json_string_value(json_object_get(error, "value"));
 
-        if (status && strcmp(status, "ok") == 0)
+        if (status && (strcmp(status, "ok") == 0 || (step == WARM_TRY && strcmp(status, "error") == 0)))
                 return 0;
         cop_error_set(err, EIO, COP_ERR_image_build_failed, "its code ended with %s%s%.100s%s%.400s",
                       status ? status : "no status", name ? ": " : "", name ? name : "", value && *value ? ": " : "",
@@ -229,20 +247,29 @@ static void on_ran(json_t *cell, const struct cop_error *err, void *userdata)
         struct cop_warming *w = userdata;
 
         w->step_op = NULL;
-        w->step = WARM_SAVE;
         if (err)
                 w->failure = *err;
         else
-                check_cell(cell, &w->failure);
+                check_cell(cell, w->step, &w->failure);
         if (!w->engine->closing)
                 cop_source_set_time(w->timer, 0);
+}
+
+static void run(struct cop_warming *w, enum warm_step step, const char *code)
+{
+        const struct cop_cell_params p = {
+                .code = code, .code_len = strlen(code), .timeout = w->timeout, .silent = true, .no_history = true};
+        struct cop_op *step_op = NULL;
+
+        w->step = step;
+        cop_cell_run(w->engine, w->sandbox_id, &p, (struct cop_op_to){.done = on_ran, .userdata = w}, &step_op);
+        if (step_op) /* else it has ended already, and w perhaps with it */
+                w->step_op = step_op;
 }
 
 static void on_created(json_t *sandbox, const struct cop_error *err, void *userdata)
 {
         struct cop_warming *w = userdata;
-        const char *code = w->code ? w->code : default_code;
-        struct cop_op *step_op = NULL;
 
         w->step_op = NULL;
         if (err) {
@@ -250,13 +277,8 @@ static void on_created(json_t *sandbox, const struct cop_error *err, void *userd
                 return;
         }
         snprintf(w->sandbox_id, sizeof(w->sandbox_id), "%s", json_string_value(json_object_get(sandbox, "id")));
-        w->step = WARM_RUN;
         tell(w, "run", "running the code");
-        const struct cop_cell_params p = {
-                .code = code, .code_len = strlen(code), .timeout = w->timeout, .silent = true, .no_history = true};
-        cop_cell_run(w->engine, w->sandbox_id, &p, (struct cop_op_to){.done = on_ran, .userdata = w}, &step_op);
-        if (step_op) /* else it has ended already, and w perhaps with it */
-                w->step_op = step_op;
+        run(w, WARM_RUN, w->code ? w->code : default_code);
 }
 
 /* -- START --------------------------------------------------------------------------------------------------------- */
@@ -381,6 +403,14 @@ void cop_image_cool(struct cop_engine *e, const char *ref, struct cop_op_to to, 
         cop_answer_durable(e, to, cop_image_view(e, row, false), ret_op);
 }
 
+/* Of all of it; the node may be an incremental one. */
+static uint64_t memory_bytes(const struct cop_image_row *image, const struct cop_node_row *node)
+{
+        _cleanup_json_ json_t *info = image->golden ? json_loads(image->golden, 0, NULL) : NULL;
+
+        return node->memory_bytes + (uint64_t)json_integer_value(json_object_get(info, "memory_bytes"));
+}
+
 json_t *cop_golden_view(struct cop_engine *e, const struct cop_image_row *row)
 {
         _cleanup_(cop_node_row_freep) struct cop_node_row *node = NULL;
@@ -389,8 +419,8 @@ json_t *cop_golden_view(struct cop_engine *e, const struct cop_image_row *row)
         if (!row->golden_node[0] || cop_store_node_get(e->store, row->golden_node, &node, NULL) < 0)
                 return json_null();
         json_t *view = json_pack("{s:s, s:s, s:I, s:I}", "node_id", node->id, "created_at",
-                                 cop_rfc3339(node->created_at, stamp), "memory_bytes", (json_int_t)node->memory_bytes,
-                                 "file_bytes", (json_int_t)node->file_bytes);
+                                 cop_rfc3339(node->created_at, stamp), "memory_bytes",
+                                 (json_int_t)memory_bytes(row, node), "file_bytes", (json_int_t)node->file_bytes);
         _cleanup_json_ json_t *info = row->golden ? json_loads(row->golden, 0, NULL) : NULL;
         json_object_update_missing(view, info);
         return view;
@@ -424,9 +454,9 @@ static bool env_fits(json_t *env, bool python)
         return true;
 }
 
-/* NULL when a sandbox of this row can begin as the node. */
+/* NULL when a sandbox of this row can begin as the node of this image. */
 static const char *obstacle(const struct cop_sandbox_params *p, const struct cop_sandbox_row *row,
-                            const struct cop_node_row *node)
+                            const struct cop_image_row *image, const struct cop_node_row *node)
 {
         _cleanup_json_ json_t *spec = json_loads(node->spec, 0, NULL);
         json_t *context = json_array_get(json_object_get(spec, "contexts"), 0);
@@ -443,7 +473,7 @@ static const char *obstacle(const struct cop_sandbox_params *p, const struct cop
                 return "env";
         if (want.nofile != had.nofile)
                 return "nofile";
-        if (want.memory < node->memory_bytes || (!python && want.memory != had.memory))
+        if (want.memory < memory_bytes(image, node) || (!python && want.memory != had.memory))
                 return "memory";
         return NULL;
 }
@@ -463,6 +493,6 @@ struct cop_node_row *cop_golden_for(struct cop_engine *e, const struct cop_sandb
         }
         if (cop_store_node_get(e->store, image->golden_node, &node, NULL) < 0)
                 return NULL;
-        *ret_why = obstacle(p, row, node);
+        *ret_why = obstacle(p, row, image, node);
         return *ret_why ? cop_node_row_free(node) : node;
 }

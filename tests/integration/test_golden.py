@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
+import subprocess
 
 import pytest
 
 from cli import Cli
-from client import ApiError, wait_for
+from client import BUILD, ApiError, wait_for
 from test_states import damage_memory, nodes_on_disk
 
 IMAGE = "/api/images/code-interpreter"
@@ -67,6 +69,13 @@ def test_a_new_sandbox_begins_with_it(golden, new, api):
     assert [c["id"] for c in api.get(f"{sb.path}/cells")["cells"]] == [first["id"]], "the warm-up is not in its history"
     assert json.loads(sb.read("/run/coppice/generation"))["sandbox_id"] == sb.id
     assert log_of(sb)["sandbox.started"]["golden_node"] == golden["node_id"]
+
+
+def test_it_knows_what_a_first_cell_writes(daemon, golden):
+    assert golden["memory_bytes"] > 50 << 20
+    image = subprocess.run([BUILD / "bin/coppice-freeze", "inspect", "--image", daemon.home / "nodes" / golden["node_id"] / "mem"],
+                           check=True, stdout=subprocess.PIPE, text=True).stdout
+    assert int(re.search(r"^  hot +(\d+)$", image, re.M)[1]) > 100, image
 
 
 def test_plots_and_counting_go_on_as_usual(golden, new):
