@@ -115,7 +115,7 @@ static uint64_t count_pages(const struct cop_runs *runs)
         return bytes / IMG_PAGE;
 }
 
-/* Adds what of a run is no patch; of the ascending patches those before *at end before it, as they will before the next one. */
+/* Adds what of a run is no patch.  Runs and patches both ascend: *at is the first patch that may reach into this run or a later one. */
 static int add_unpatched(const struct cop_dump *d, const struct img_vma *v, uint32_t *at, struct cop_run run,
                          struct cop_runs *to)
 {
