@@ -4,7 +4,8 @@
  * A throw-away sandbox of the image goes through
  *      START   a cold start
  *      RUN     the code, silently: it is not counted and leaves no history
- *      TRY     a node of it, and a cell of nothing: so the next node knows which pages a first cell writes (freezer/dump_hot.c)
+ *      MARK    a node of it,
+ *      TRY     and a cell of nothing: so the next node knows which pages a first cell writes (freezer/dump_hot.c)
  *      SAVE    that node, which the image's row then names
  *      END     it is removed; the node stays because the image needs it (N4)
  * Whatever fails, and a caller that goes away, ends it.  So does its time to live, should the daemon die meanwhile.
@@ -37,6 +38,7 @@ static const char default_code[] = "exec('''\n"
 enum warm_step {
         WARM_START,
         WARM_RUN,
+        WARM_MARK,
         WARM_TRY,
         WARM_SAVE,
         WARM_END,
@@ -49,12 +51,11 @@ struct cop_warming {
         struct cop_op *step_op;    /* START, RUN, TRY: what is waited for */
         struct cop_source *timer;  /* owned */
         enum warm_step step;
-        bool saving; /* a node is being made */
         char image_id[COP_ID_MAX], sandbox_id[COP_ID_MAX];
         char *code; /* owned */
         usec_t timeout, begun;
         struct cop_error failure; /* of RUN or TRY; code 0 = none */
-        uint64_t memory_bytes;    /* of the first node, which has all memory; the next one's are what changed since */
+        uint64_t memory_bytes;    /* of both nodes: the first has all memory, the next one what changed since */
 };
 
 /* -- the object ---------------------------------------------------------------------------------------------------- */
@@ -107,7 +108,7 @@ static void on_cancel(void *data)
 
         if (w->step == WARM_END)
                 return; /* the node is there: only the end of the sandbox is awaited */
-        if (w->saving && sb) {
+        if ((w->step == WARM_MARK || w->step == WARM_SAVE) && sb) {
                 cop_sandbox_end(sb, "removed", NULL); /* on_saved hears of it */
                 return;
         }
@@ -168,7 +169,7 @@ static int record(struct cop_warming *w, const char *node_id, struct cop_error *
         return 0;
 }
 
-/* -- SAVE ---------------------------------------------------------------------------------------------------------- */
+/* -- MARK, SAVE ---------------------------------------------------------------------------------------------------- */
 
 static void run(struct cop_warming *w, enum warm_step step, const char *code);
 
@@ -178,9 +179,9 @@ static void on_saved(struct cop_node_row *node, const struct cop_error *err, voi
         struct cop_sandbox *sb = cop_sandbox_by_id(w->engine, w->sandbox_id);
         struct cop_error error;
 
-        w->saving = false;
-        if (!err && w->step == WARM_RUN) {
-                w->memory_bytes = node->memory_bytes;
+        if (!err)
+                w->memory_bytes += node->memory_bytes;
+        if (!err && w->step == WARM_MARK) {
                 run(w, WARM_TRY, "0");
                 return;
         }
@@ -215,15 +216,13 @@ static void after_run(struct cop_source *s, usec_t now, void *userdata)
                 fail(w, &err);
                 return;
         }
-        if (w->step == WARM_TRY)
-                w->step = WARM_SAVE;
-        else
+        w->step = w->step == WARM_RUN ? WARM_MARK : WARM_SAVE;
+        if (w->step == WARM_MARK)
                 tell(w, "save", "saving its memory");
-        w->saving = true;
         cop_node_make(sb, &p, on_saved, w);
 }
 
-/* -- RUN ----------------------------------------------------------------------------------------------------------- */
+/* -- RUN, TRY ------------------------------------------------------------------------------------------------------ */
 
 /* What the cell of nothing says in a language that it is none of is the same. */
 static int check_cell(json_t *cell, enum warm_step step, struct cop_error *err)
@@ -403,14 +402,6 @@ void cop_image_cool(struct cop_engine *e, const char *ref, struct cop_op_to to, 
         cop_answer_durable(e, to, cop_image_view(e, row, false), ret_op);
 }
 
-/* Of all of it; the node may be an incremental one. */
-static uint64_t memory_bytes(const struct cop_image_row *image, const struct cop_node_row *node)
-{
-        _cleanup_json_ json_t *info = image->golden ? json_loads(image->golden, 0, NULL) : NULL;
-
-        return node->memory_bytes + (uint64_t)json_integer_value(json_object_get(info, "memory_bytes"));
-}
-
 json_t *cop_golden_view(struct cop_engine *e, const struct cop_image_row *row)
 {
         _cleanup_(cop_node_row_freep) struct cop_node_row *node = NULL;
@@ -419,10 +410,10 @@ json_t *cop_golden_view(struct cop_engine *e, const struct cop_image_row *row)
         if (!row->golden_node[0] || cop_store_node_get(e->store, row->golden_node, &node, NULL) < 0)
                 return json_null();
         json_t *view = json_pack("{s:s, s:s, s:I, s:I}", "node_id", node->id, "created_at",
-                                 cop_rfc3339(node->created_at, stamp), "memory_bytes",
-                                 (json_int_t)memory_bytes(row, node), "file_bytes", (json_int_t)node->file_bytes);
+                                 cop_rfc3339(node->created_at, stamp), "memory_bytes", (json_int_t)node->memory_bytes,
+                                 "file_bytes", (json_int_t)node->file_bytes);
         _cleanup_json_ json_t *info = row->golden ? json_loads(row->golden, 0, NULL) : NULL;
-        json_object_update_missing(view, info);
+        json_object_update(view, info); /* its memory_bytes are of all memory: the node is an incremental one */
         return view;
 }
 
@@ -452,6 +443,15 @@ static bool env_fits(json_t *env, bool python)
                 if (is_read_at_start(name))
                         return false;
         return true;
+}
+
+/* As in cop_golden_view. */
+static uint64_t memory_bytes(const struct cop_image_row *image, const struct cop_node_row *node)
+{
+        _cleanup_json_ json_t *info = image->golden ? json_loads(image->golden, 0, NULL) : NULL;
+        json_t *all = json_object_get(info, "memory_bytes");
+
+        return all ? (uint64_t)json_integer_value(all) : node->memory_bytes;
 }
 
 /* NULL when a sandbox of this row can begin as the node of this image. */

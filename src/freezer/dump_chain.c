@@ -26,19 +26,8 @@
 
 static int compare_moves(const void *a, const void *b)
 {
-        const struct cop_dump_move *x = a, *y = b;
-
-        if (x->from.source != y->from.source)
-                return x->from.source < y->from.source ? -1 : 1;
-        return x->from.offset < y->from.offset ? -1 : x->from.offset > y->from.offset;
-}
-
-static uint32_t find_source(const struct cop_dump *d, const char *id)
-{
-        for (uint32_t i = 0; i < d->parent->count[IMG_SOURCES]; i++)
-                if (strcmp(IMG_RECORD(d->parent, IMG_SOURCES, img_source, i)->id, id) == 0)
-                        return i + 1;
-        return IMG_NONE;
+        return cop_image_compare_places(&((const struct cop_dump_move *)a)->from,
+                                        &((const struct cop_dump_move *)b)->from);
 }
 
 int cop_dump_chain_begin(struct cop_dump *d, struct cop_error *err)
@@ -53,11 +42,13 @@ int cop_dump_chain_begin(struct cop_dump *d, struct cop_error *err)
                 return cop_error_errno(err, ENOMEM, "freezing");
         for (size_t i = 0; i < t->move_count; i++) {
                 const struct cop_tracker_move *m = &t->moves[i];
-                uint32_t from = find_source(d, m->from_id), to = find_source(d, m->to_id);
-                if (from == IMG_NONE || to == IMG_NONE)
+                int from = cop_image_find_source(d->writer, m->from_id),
+                    to = cop_image_find_source(d->writer, m->to_id);
+                if (from < 0 || to < 0)
                         continue;
-                d->moves[kept] = (struct cop_dump_move){.from = {.source = from, .offset = m->from, .pages = m->pages},
-                                                        .to = {.source = to, .offset = m->to, .pages = m->pages}};
+                d->moves[kept] =
+                        (struct cop_dump_move){.from = {.source = (uint32_t)from, .offset = m->from, .pages = m->pages},
+                                               .to = {.source = (uint32_t)to, .offset = m->to, .pages = m->pages}};
                 t->moves[kept++] = *m;
         }
         d->move_count = t->move_count = kept;
@@ -115,45 +106,37 @@ static int remember(struct cop_dump *d, const struct img_extent *from, const str
 /* ---- which are copied ---- */
 
 struct source {
-        uint32_t number;
         uint64_t pages; /* in use */
         bool copied;
 };
 
-static int compare_pages(const void *a, const void *b)
+/* The one with the fewest pages of those that are used and not chosen yet, or NULL. */
+static struct source *smallest(struct source *sources, size_t count)
 {
-        const struct source *x = a, *y = b;
+        struct source *found = NULL;
 
-        return x->pages < y->pages ? -1 : x->pages > y->pages;
+        for (size_t i = 0; i < count; i++)
+                if (sources[i].pages > 0 && !sources[i].copied && (!found || sources[i].pages < found->pages))
+                        found = &sources[i];
+        return found;
 }
 
-static int compare_numbers(const void *a, const void *b)
-{
-        const struct source *x = a, *y = b;
-
-        return x->number < y->number ? -1 : x->number > y->number;
-}
-
-/* Whether there is one to be copied.  They are left in the order of their numbers. */
+/* Whether there is one to be copied. */
 static bool choose(struct source *sources, size_t count)
 {
         size_t used = 0;
         uint64_t pages = 0;
         bool any = false;
 
-        qsort(sources, count, sizeof(*sources), compare_pages);
         for (size_t i = 0; i < count; i++)
                 used += sources[i].pages > 0;
-        for (size_t i = 0; i < count && used > (any ? SOURCES_LEFT : SOURCES_MAX); i++) {
-                if (sources[i].pages == 0)
-                        continue;
-                pages += sources[i].pages;
-                if (pages > PAGES_MAX)
+        while (used > (any ? SOURCES_LEFT : SOURCES_MAX)) {
+                struct source *s = smallest(sources, count);
+                if (!s || (pages += s->pages) > PAGES_MAX)
                         break;
-                sources[i].copied = any = true;
+                s->copied = any = true;
                 used--;
         }
-        qsort(sources, count, sizeof(*sources), compare_numbers);
         return any;
 }
 
@@ -168,13 +151,11 @@ static int compare_places(const void *a, const void *b)
 {
         const struct img_extent *x = ((const struct shared *)a)->extent, *y = ((const struct shared *)b)->extent;
 
-        if (x->source != y->source)
-                return x->source < y->source ? -1 : 1;
-        if (x->offset != y->offset)
-                return x->offset < y->offset ? -1 : 1;
-        if (x->pages != y->pages)
-                return x->pages < y->pages ? -1 : 1;
-        return x < y ? -1 : x > y;
+        int r = cop_image_compare_places(x, y);
+
+        if (r == 0 && x->pages != y->pages)
+                r = x->pages < y->pages ? -1 : 1;
+        return r != 0 ? r : x < y ? -1 : x > y;
 }
 
 static int compare_extents(const void *a, const void *b)
@@ -216,7 +197,7 @@ static int copy_extent(struct cop_dump *d, struct img_extent *e, char *buffer, s
                 return r;
         e->source = 0;
         d->pages_written += old.pages;
-        if (cop_image_is_pinned(d->writer, old.source) && remember(d, &old, e) < 0)
+        if (d->request->tracker && cop_image_is_pinned(d->writer, old.source) && remember(d, &old, e) < 0)
                 return cop_error_errno(err, ENOMEM, "shortening the chain of images");
         return 0;
 }
@@ -258,8 +239,6 @@ int cop_dump_shorten_chain(struct cop_dump *d, struct cop_error *err)
         _cleanup_free_ struct source *sources = calloc(d->source_count, sizeof(*sources));
         if (!sources)
                 return cop_error_errno(err, ENOMEM, "shortening the chain of images");
-        for (uint32_t i = 0; i < d->source_count; i++)
-                sources[i].number = i;
         for (uint32_t i = 0; i < count; i++)
                 if (extents[i].source > 0 && extents[i].source < d->source_count &&
                     (d->request->tracker || !cop_image_is_pinned(d->writer, extents[i].source)))

@@ -363,16 +363,12 @@ static bool is_of_file(const struct cop_dump *d, const struct cop_vmas *vs, size
                (name[n] == '\0' || strcmp(name + n, " (deleted)") == 0) && cop_dump_source_of(d, v) < 0;
 }
 
-/* The parent has its pages where they were, or where they have been copied to since. */
+/* Where the parent has its pages is where they were, or where they have been copied to since. */
 static const struct img_vma *find_file_area(const struct area_state *s, const struct cop_vma *v, int source)
 {
         struct img_extent e = {
                 .source = (uint32_t)source, .offset = v->offset, .pages = (uint32_t)((v->end - v->start) / IMG_PAGE)};
-        const struct img_vma *old =
-                cop_parent_file_area(s->d->parent, s->old, v->start, v->end, e.source - 1, e.offset);
 
-        if (old)
-                return old;
         cop_dump_follow(s->d, &e);
         return cop_parent_file_area(s->d->parent, s->old, v->start, v->end, e.source - 1, e.offset);
 }

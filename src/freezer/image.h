@@ -395,6 +395,8 @@ void cop_image_write_early(struct cop_image_writer *w);
 int cop_image_write_aligned(struct cop_image_writer *w, uint64_t address, uint64_t size, const void *data, size_t n,
                             uint64_t *ret_offset, struct cop_error *err);
 int cop_image_pages_fd(const struct cop_image_writer *w);
+/* The number of the source with this id, or -1. */
+int cop_image_find_source(const struct cop_image_writer *w, const char *id);
 /* The source number of an ancestor's page file (links it into the folder), or negative errno. */
 int cop_image_add_source(struct cop_image_writer *w, const char *id, uint64_t size, int from_dir_fd,
                          struct cop_error *err);
@@ -408,6 +410,9 @@ int cop_image_make_room(struct cop_image_writer *w, size_t heap, size_t packets,
 int cop_image_commit(struct cop_image_writer *w, bool sync, uint64_t *ret_bytes, struct cop_error *err);
 /* Frees; an uncommitted image leaves no file behind. */
 void cop_image_writer_free(struct cop_image_writer *w);
+
+/* For qsort: of struct img_extent by where they lie, source and offset. */
+int cop_image_compare_places(const void *a, const void *b);
 
 /* ---- reading ---- */
 

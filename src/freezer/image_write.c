@@ -245,17 +245,25 @@ const char *cop_image_writer_id(const struct cop_image_writer *w)
         return w->id;
 }
 
+int cop_image_find_source(const struct cop_image_writer *w, const char *id)
+{
+        const struct img_source *sources = (const struct img_source *)w->tables[IMG_SOURCES].data;
+
+        for (uint32_t i = 0; i < cop_image_count(w, IMG_SOURCES); i++)
+                if (strcmp(sources[i].id, id) == 0)
+                        return (int)i;
+        return -1;
+}
+
 int cop_image_add_source(struct cop_image_writer *w, const char *id, uint64_t size, int from_dir_fd,
                          struct cop_error *err)
 {
         struct img_source s = {.size = size};
         char name[IMG_PAGES_NAME_MAX];
+        int known = cop_image_find_source(w, id);
 
-        for (uint32_t i = 0; i < cop_image_count(w, IMG_SOURCES); i++) {
-                const struct img_source *known = cop_image_record(w, IMG_SOURCES, i);
-                if (known && strcmp(known->id, id) == 0)
-                        return (int)i;
-        }
+        if (known >= 0)
+                return known;
         snprintf(s.id, sizeof(s.id), "%s", id);
         cop_image_pages_name(s.id, name);
         if (linkat(from_dir_fd, name, w->dir_fd, name, 0) < 0 && errno != EEXIST)
@@ -314,6 +322,15 @@ static void drop_unused_sources(struct cop_image_writer *w)
         for (uint32_t i = 0; i < extent_count; i++)
                 extents[i].source = map[extents[i].source];
         w->tables[IMG_SOURCES].len = kept * sizeof(*sources);
+}
+
+int cop_image_compare_places(const void *a, const void *b)
+{
+        const struct img_extent *x = a, *y = b;
+
+        if (x->source != y->source)
+                return x->source < y->source ? -1 : 1;
+        return x->offset < y->offset ? -1 : x->offset > y->offset;
 }
 
 static int assemble(struct cop_image_writer *w, struct cop_buf *out)

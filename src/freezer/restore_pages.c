@@ -63,15 +63,6 @@ static void flush_copies(struct cop_restore *r, struct cop_region *g, struct cop
         c->bytes = 0;
 }
 
-static int compare_offset(const void *a, const void *b)
-{
-        const struct img_extent *x = a, *y = b;
-
-        if (x->source != y->source)
-                return x->source < y->source ? -1 : 1;
-        return x->offset < y->offset ? -1 : x->offset > y->offset;
-}
-
 /* What of it lies in [from, to). */
 static bool cut(struct img_extent *e, uint64_t from, uint64_t to)
 {
@@ -123,7 +114,7 @@ static void add_copies(struct cop_restore *r, struct cop_region *g, struct cop_t
                 list[n] = pieces->list[i];
                 n += cut(&list[n], from, to);
         }
-        qsort(list, n, sizeof(*list), compare_offset);
+        qsort(list, n, sizeof(*list), cop_image_compare_places);
         for (size_t i = 0; i < n; i++) {
                 struct img_extent rest = list[i], e = rest;
                 for (; rest.pages > 0; rest.pages -= e.pages) {

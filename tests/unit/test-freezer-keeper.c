@@ -403,6 +403,16 @@ static void make_four(struct four *f)
         }
 }
 
+/* An image in a new folder of that name; the folder. */
+static int snapshot_into(pid_t root, struct cop_tracker *tracker, const struct ends *e, int parent, int dir_fd,
+                         const char *name)
+{
+        ASSERT(mkdirat(dir_fd, name, 0700) == 0);
+        int image = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        snapshot(root, tracker, e, parent, image);
+        return image;
+}
+
 static pid_t start_tracked(struct four *f, struct ends *e, struct cop_tracker **ret)
 {
         make_four(f);
@@ -625,9 +635,7 @@ static int make_chain(pid_t root, const struct ends *e, int dir_fd, int parent, 
         for (unsigned i = 0; i < count; i++) {
                 snprintf(name, sizeof(name), "%u", ++*number);
                 tell(e, ".", name);
-                ASSERT(mkdirat(dir_fd, name, 0700) == 0);
-                int image = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-                snapshot(root, tracker, e, parent, image);
+                int image = snapshot_into(root, tracker, e, parent, dir_fd, name);
                 cop_close(parent);
                 parent = image;
         }
@@ -704,11 +712,9 @@ static int snapshot_still(pid_t root, struct cop_tracker *tracker, const struct 
 
         for (int i = 0; i < 50; i++) {
                 snprintf(name, sizeof(name), "%u", (*number)++);
-                ASSERT(mkdirat(dir_fd, name, 0700) == 0);
-                parent = cop_close(parent);
+                cop_close(parent);
                 parent = image;
-                image = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-                snapshot(root, tracker, e, parent, image);
+                image = snapshot_into(root, tracker, e, parent, dir_fd, name);
                 if (cop_tracker_still(tracker, image))
                         break;
         }
