@@ -3,8 +3,10 @@
  * Steps.  SO_PEEK_OFF makes a peek begin where the last one ended.  For streams a message is what one peek gives: a peek joins
  * what came before a message with descriptors to it, a read does not, so that must be undone.
  *
- * Empty datagrams.  A peek with an offset gives an empty datagram once and leaves it out ever after, also in the next freeze of a
- * tree that runs on.  That one has the queue as it was then in its parent image: what is missing is filled in from there.
+ * Empty messages, of datagram and seqpacket sockets.  A peek with an offset gives one once and leaves it out ever after, as it does when
+ * a peek without an offset has found it first, also in the next freeze of a tree that runs on.  That one has the queue as it was then in
+ * its parent image: what is missing is filled in from there.  At the end of a seqpacket connection nothing is read as if it were empty
+ * messages without end.
  *
  * Errors.  One that waits is told by the next call and gone then, also by a peek: of a stream behind what is queued, of others before
  * it.  So nothing is asked for beyond what is known to be there; only datagrams behind an error cost a tree that runs on the error.
@@ -196,7 +198,7 @@ static struct img_ref dump_sender(struct cop_dump *d, struct msghdr *m)
         return get_credentials(m, &who) ? cop_dump_credentials(d, &who) : (struct img_ref){0};
 }
 
-/* ---- empty datagrams ---- */
+/* ---- empty messages ---- */
 
 static const struct img_file *find_in_parent(const struct cop_dump *d, const struct img_file *f)
 {
@@ -241,7 +243,7 @@ static bool begins(struct cop_dump *d, const struct queue *q, const struct img_p
         return true;
 }
 
-/* `empty_first`: the first datagram of the queue is empty. */
+/* `empty_first`: the first message of the queue is empty. */
 static int add_empty(struct cop_dump *d, const struct img_file *f, struct queue *q, bool empty_first)
 {
         const struct img_file *g = find_in_parent(d, f);
@@ -325,6 +327,22 @@ static int split_urgent(struct queue *q)
 
 /* ---- all of it ---- */
 
+static bool is_at_end(int fd)
+{
+        struct pollfd p = {.fd = fd, .events = POLLRDHUP};
+
+        return poll(&p, 1, 0) > 0 && p.revents & POLLRDHUP;
+}
+
+/* When all has been peeked at; without an offset. */
+static bool begins_empty(int fd, int type, const struct queue *q)
+{
+        char byte;
+
+        return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT | MSG_TRUNC) == 0 &&
+               (type == SOCK_DGRAM || q->bytes > 0 || !is_at_end(fd));
+}
+
 static int peek_queue(struct cop_dump *d, const struct cop_dump_file *known, int fd, int type, bool steps,
                       struct queue *q, struct cop_error *err)
 {
@@ -346,7 +364,7 @@ static int peek_queue(struct cop_dump *d, const struct cop_dump_file *known, int
                                    .msg_control = control,
                                    .msg_controllen = sizeof(control)};
                 ssize_t got = recvmsg(fd, &m, MSG_PEEK | MSG_DONTWAIT | MSG_TRUNC * !stream | MSG_CMSG_CLOEXEC);
-                if (got < 0 || (got == 0 && stream))
+                if (got < 0 || (got == 0 && (stream || (type == SOCK_SEQPACKET && total >= q->bytes && is_at_end(fd)))))
                         return 0;
                 struct img_packet p = {.credentials = dump_sender(d, &m)};
                 if (stream && steps && find_rights(&m) && got > 1) {
@@ -374,8 +392,7 @@ static int peek_queue(struct cop_dump *d, const struct cop_dump_file *known, int
                 if (queue_add(q, &p) < 0)
                         return cop_error_errno(err, ENOMEM, "reading a socket's queue");
                 total += (size_t)got;
-                /* One peek is all there is to have; and all but datagram sockets give 0 bytes for ever at their end. */
-                if (!steps || (got == 0 && type != SOCK_DGRAM))
+                if (!steps) /* one peek is all there is to have */
                         return 0;
         }
         return 0;
@@ -414,7 +431,7 @@ int cop_dump_queue(struct cop_dump *d, const struct cop_dump_file *known, struct
         int type = (int)f->arg[IMG_SOCK_TYPE], off = 0, none = -1, old = -1, on = 1, pass = 1, queued = 0;
         socklen_t length = sizeof(old);
         struct queue q = {0};
-        char byte;
+        bool stream = type == SOCK_STREAM;
 
         (void)ioctl(fd, SIOCINQ, &queued);
         if (only_error(f, fd, queued))
@@ -425,15 +442,16 @@ int cop_dump_queue(struct cop_dump *d, const struct cop_dump_file *known, struct
         (void)setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &none, sizeof(none));
         if (f->kind == IMG_FILE_UNIX && getsockopt(fd, SOL_SOCKET, SO_PASSCRED, &pass, &length) == 0 && !pass)
                 (void)setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on));
-        bool empty_first = type == SOCK_DGRAM && recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT | MSG_TRUNC) == 0;
         bool steps = setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &off, sizeof(off)) == 0;
         int r = peek_queue(d, known, fd, type, steps, &q, err);
+        (void)setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &none, sizeof(none));
+        bool empty_first = !stream && begins_empty(fd, type, &q);
         (void)setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &old, sizeof(old));
         if (!pass)
                 (void)setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &pass, sizeof(pass));
         if (q.urgent >= 0)
                 set_inline(fd, q.in_line);
-        if (r == 0 && ((type == SOCK_DGRAM && add_empty(d, f, &q, empty_first) < 0) || split_urgent(&q) < 0))
+        if (r == 0 && ((!stream && add_empty(d, f, &q, empty_first) < 0) || split_urgent(&q) < 0))
                 r = cop_error_errno(err, ENOMEM, "reading a socket's queue");
         if (r == 0)
                 cop_dump_put_queue(d, f, q.list, q.n);
