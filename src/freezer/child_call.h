@@ -15,6 +15,10 @@ int cop_child_call(pid_t pid, int (*call)(void *argument), void *argument);
 pid_t cop_child_start(pid_t pid, char *stack, int (*call)(void *argument), void *argument);
 void cop_child_reap(pid_t pid);
 
+/* In such a child: goes on as this user and group, with all its rights.  0 or -errno.  It clears PR_SET_DUMPABLE of the memory that is
+ * shared: the caller, who is left without /proc/self else, is to set it again. */
+int cop_child_identity(uid_t uid, gid_t gid);
+
 /* A system call that leaves errno alone. */
 static inline long cop_raw_syscall4(long nr, long a, long b, long c, long d)
 {

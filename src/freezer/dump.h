@@ -222,9 +222,13 @@ int cop_dump_unix_queues(struct cop_dump *d, size_t first, struct cop_error *err
 int cop_dump_sockets_finish(struct cop_dump *d, struct cop_error *err);
 /* The same for sockets that were added later, from file `first` on. */
 int cop_dump_sockets_again(struct cop_dump *d, uint32_t first, struct cop_error *err);
-/* dump_accept.c.  Accepts what waits at unix listeners, as the last thing before the commit: room for it in the image is made before,
- * so that only what is in flight there can make it fail.  A tree that runs on after all has lost them (waiting_count). */
+/* dump_accept.c.  Accepts what waits at unix listeners, as the last thing in the stop: room for it in the image is made before, so that
+ * only what is in flight there can make it fail.  It is put back in a tree that runs on (dump_reconnect.c); waiting_count
+ * is what it has lost then. */
 int cop_dump_accept(struct cop_dump *d, struct cop_error *err);
+/* dump_reconnect.c.  Puts back what was accepted, as far as it can be, while the tree still stands; what remains in cop_dump.waiting is
+ * lost.  Told in err, which may be NULL, is why. */
+int cop_dump_reconnect(struct cop_dump *d, struct cop_error *err);
 /* Room for n more accepted ends; one is kept (which does not fail). */
 int cop_dump_hold_room(struct cop_dump *d, size_t n);
 void cop_dump_hold(struct cop_dump *d, uint32_t file, int fd);

@@ -1,9 +1,10 @@
 /* Unix connections that are not accepted yet, with what was sent into them.
  *
- * As with TCP (dump_waiting.c) only accepting them shows that, but a client of a unix socket can never be connected again.  So a tree
- * that runs on is refused when something has been sent; one that is to be ended is dealt with as the last thing before the commit
- * (cop_dump_accept).  After that nothing should fail: room for what is queued is made before, in memory and on the disk, and so is it
- * for descriptors.  What may still be in the way is a descriptor in flight there that cannot be frozen, and a disk that fails.
+ * As with TCP (dump_waiting.c) only accepting them shows that, but a client of a unix socket can never be connected again.  So it is done
+ * as the last thing in the stop (cop_dump_accept), and a tree that runs on gets new clients (dump_reconnect.c), whatever comes of the
+ * image.  Not every client can be replaced, so in one that is to be ended nothing should fail after that: room for what is queued is made
+ * before, in memory and on the disk, and so is it for descriptors.  What may still be in the way is a descriptor in flight there that
+ * cannot be frozen, and a disk that fails.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -55,33 +56,32 @@ static size_t sent_by(const struct cop_dump *d, uint32_t client)
         return known && known->own_fd >= 0 && ioctl(known->own_fd, SIOCOUTQ, &out) == 0 && out > 0 ? (size_t)out : 0;
 }
 
-int cop_dump_unix_waiting(struct cop_dump *d, const struct cop_unix_table *t, uint32_t listener, struct cop_error *err)
+/* Whether of those that wait at a listener one has sent something, or has closed. */
+static bool has_sent(struct cop_dump *d, const struct cop_unix_table *t, const struct cop_unix_info *u,
+                     uint32_t listener)
+{
+        for (uint32_t i = 0; u && i < u->icons; i++) {
+                uint32_t client = client_at(d, t, u, listener, i);
+                if (t->icons[u->icon_first + i] == 0 || (client != IMG_NONE && sent_by(d, client) > 0))
+                        return true;
+        }
+        return false;
+}
+
+void cop_dump_unix_waiting(struct cop_dump *d, const struct cop_unix_table *t, uint32_t listener)
 {
         const struct cop_unix_info *u = cop_unix_table_find(t, cop_dump_file_at(d, listener)->ino);
-        bool end = d->request->flags & COP_FREEZE_KILL;
 
         for (uint32_t i = 0; u && i < u->icons; i++) {
                 uint32_t client = client_at(d, t, u, listener, i);
-                bool left = t->icons[u->icon_first + i] == 0;
-                const struct cop_dump_file *known = cop_dump_known_socket(d, left ? listener : client);
                 if (client != IMG_NONE) {
                         cop_dump_file_at(d, client)->arg[IMG_SOCK_STATE] = IMG_SOCK_PENDING;
                         cop_dump_file_at(d, client)->arg[IMG_SOCK_LISTENER] = listener;
                         cop_dump_file_at(d, client)->arg[IMG_SOCK_BACKLOG] = i;
                 }
-                if (!left && (client == IMG_NONE || sent_by(d, client) == 0))
-                        continue;
-                if (!end)
-                        return cop_not_freezable(
-                                d, known ? known->proc : 0, err,
-                                left ? "listens (fd %d) where a connection waits that its client has closed, "
-                                       "which only a suspend can keep"
-                                     : "has sent data into a unix connection that is not accepted yet (fd %d), "
-                                       "which only a suspend can keep",
-                                known ? known->fd : -1);
-                d->accept = true;
         }
-        return 0;
+        if (has_sent(d, t, u, listener))
+                d->accept = true;
 }
 
 /* ---- making room ---- */
@@ -133,6 +133,33 @@ static int make_room(struct cop_dump *d, const struct cop_unix_table *t, struct 
                                            d->request->flags & COP_FREEZE_SYNC, err);
 }
 
+/* Whether all that wait at a listener can be put back again. */
+static int may_put_back(struct cop_dump *d, const struct cop_unix_table *t, uint32_t listener, struct cop_error *err)
+{
+        const struct cop_unix_info *u = cop_unix_table_find(t, cop_dump_file_at(d, listener)->ino);
+        const struct cop_dump_file *known = cop_dump_known_socket(d, listener);
+        int r = 0;
+
+        if (!known || !has_sent(d, t, u, listener))
+                return 0;
+        if (u->icons > u->backlog + 1)
+                return cop_not_freezable(d, known->proc, err,
+                                         "listens (fd %d) where more wait with data than its queue takes by now, "
+                                         "which only a suspend can keep",
+                                         known->fd);
+        for (uint32_t i = 0; i < u->icons && r == 0; i++) {
+                uint32_t client = client_at(d, t, u, listener, i);
+                if (client != IMG_NONE)
+                        r = cop_dump_may_reconnect(d, client, err);
+                else if (t->icons[u->icon_first + i] != 0)
+                        r = cop_not_freezable(d, known->proc, err,
+                                              "listens (fd %d) where a connection from outside waits beside those in "
+                                              "which data waits, which only a suspend can keep",
+                                              known->fd);
+        }
+        return r;
+}
+
 /* ---- accepting ---- */
 
 static struct img_file new_left(struct cop_dump *d, uint32_t listener, int fd)
@@ -154,7 +181,7 @@ static struct img_file new_left(struct cop_dump *d, uint32_t listener, int fd)
 }
 
 /* Copies: descriptors in flight add to the tables. */
-static int dump_waiting(struct cop_dump *d, uint32_t listener, uint32_t client, uint32_t place, int fd,
+static int dump_waiting(struct cop_dump *d, uint32_t listener, uint32_t client, uint32_t place, int fd, bool queue,
                         struct cop_error *err)
 {
         struct cop_dump_file known = *cop_dump_known_socket(d, client == IMG_NONE ? listener : client);
@@ -167,7 +194,7 @@ static int dump_waiting(struct cop_dump *d, uint32_t listener, uint32_t client, 
         f.arg[IMG_SOCK_BACKLOG] = place;
         if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &length) == 0)
                 f.peer = cop_dump_credentials(d, &who);
-        int r = cop_dump_queue(d, &known, &f, fd, err);
+        int r = queue ? cop_dump_queue(d, &known, &f, fd, err) : 0;
         if (client == IMG_NONE)
                 client = cop_image_add(d->writer, IMG_FILES, &f);
         else
@@ -181,31 +208,44 @@ static int accept_at(struct cop_dump *d, const struct cop_unix_table *t, uint32_
         const struct cop_unix_info *u = cop_unix_table_find(t, cop_dump_file_at(d, listener)->ino);
         const struct cop_dump_file *known = cop_dump_known_socket(d, listener);
         int from = known ? known->own_fd : -EBADF, r = 0;
-        bool any = false;
+        bool any = has_sent(d, t, u, listener);
 
-        for (uint32_t i = 0; u && i < u->icons; i++) {
-                uint32_t client = client_at(d, t, u, listener, i);
-                any = any || t->icons[u->icon_first + i] == 0 || (client != IMG_NONE && sent_by(d, client) > 0);
-        }
-        for (uint32_t i = 0; any && i < u->icons && r == 0; i++) {
+        /* After an error, too: they are put back in order. */
+        for (uint32_t i = 0; any && i < u->icons; i++) {
                 struct pollfd p = {.fd = from, .events = POLLIN};
                 uint32_t client = client_at(d, t, u, listener, i);
-                int fd = poll(&p, 1, 0) > 0 ? accept4(from, NULL, NULL, SOCK_CLOEXEC) : -1;
+                int fd = poll(&p, 1, 0) > 0 ? accept4(from, NULL, NULL, SOCK_CLOEXEC) : -1, dumped = 0;
                 if (fd < 0)
-                        r = cop_error_errno(err, errno, "accepting a connection to see what was sent");
-                else if (client == IMG_NONE && t->icons[u->icon_first + i] != 0)
+                        return r < 0 ? r : cop_error_errno(err, errno, "accepting a connection to see what was sent");
+                if (client == IMG_NONE && t->icons[u->icon_first + i] != 0)
                         cop_dump_hold(d, IMG_NONE, fd); /* from outside */
                 else
-                        r = dump_waiting(d, listener, client, i, fd, err);
+                        dumped = dump_waiting(d, listener, client, i, fd, r == 0, r < 0 ? NULL : err);
+                r = r < 0 ? r : dumped;
         }
+        return r;
+}
+
+/* Calls visit for each unix listener, until it does not return 0. */
+static int for_each_listener(struct cop_dump *d, const struct cop_unix_table *t,
+                             int (*visit)(struct cop_dump *d, const struct cop_unix_table *t, uint32_t listener,
+                                          struct cop_error *err),
+                             struct cop_error *err)
+{
+        int r = 0;
+
+        for (uint32_t i = 0, n = cop_image_count(d->writer, IMG_FILES); i < n && r == 0; i++)
+                if (cop_dump_file_at(d, i)->kind == IMG_FILE_UNIX &&
+                    cop_dump_file_at(d, i)->arg[IMG_SOCK_STATE] == IMG_SOCK_LISTENING)
+                        r = visit(d, t, i, err);
         return r;
 }
 
 int cop_dump_accept(struct cop_dump *d, struct cop_error *err)
 {
         struct cop_unix_table t = {0};
-        uint32_t n = cop_image_count(d->writer, IMG_FILES);
         size_t known = d->file_count;
+        bool end = d->request->flags & COP_FREEZE_KILL;
 
         if (!d->accept)
                 return 0;
@@ -213,11 +253,12 @@ int cop_dump_accept(struct cop_dump *d, struct cop_error *err)
         if (r == 0)
                 r = make_room(d, &t, err);
         if (r == 0)
-                r = cop_dump_tcp_waiting(d, true, err);
-        for (uint32_t i = 0; i < n && r == 0; i++)
-                if (cop_dump_file_at(d, i)->kind == IMG_FILE_UNIX &&
-                    cop_dump_file_at(d, i)->arg[IMG_SOCK_STATE] == IMG_SOCK_LISTENING)
-                        r = accept_at(d, &t, i, err);
+                r = end ? cop_dump_tcp_waiting(d, true, err) : for_each_listener(d, &t, may_put_back, err);
+        if (r == 0)
+                r = for_each_listener(d, &t, accept_at, err);
         cop_unix_table_done(&t);
-        return r < 0 ? r : cop_dump_descriptors_again(d, known, err);
+        if (r == 0)
+                r = cop_dump_descriptors_again(d, known, err);
+        int back = end && r == 0 ? 0 : cop_dump_reconnect(d, r < 0 ? NULL : err);
+        return r < 0 ? r : back;
 }

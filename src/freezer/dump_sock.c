@@ -244,34 +244,34 @@ struct cop_dump_file *cop_dump_known_socket(const struct cop_dump *d, uint32_t i
         return known && !known->mapping ? known : NULL;
 }
 
-static int link_unix(struct cop_dump *d, const struct cop_unix_table *t, uint32_t index, struct cop_error *err)
+static void link_unix(struct cop_dump *d, const struct cop_unix_table *t, uint32_t index)
 {
         struct img_file *f = cop_dump_file_at(d, index);
         const struct cop_unix_info *u = cop_unix_table_find(t, f->ino);
 
         if (!u)
-                return 0;
+                return;
         f->arg[IMG_SOCK_SHUTDOWN] = u->shutdown;
         if (f->arg[IMG_SOCK_STATE] == IMG_SOCK_LISTENING) {
                 f->arg[IMG_SOCK_BACKLOG] = u->backlog;
-                return cop_dump_unix_waiting(d, t, index, err);
+                cop_dump_unix_waiting(d, t, index);
+                return;
         }
         if (cop_socket_waits(f->arg[IMG_SOCK_STATE]))
-                return 0;
+                return;
         bool connected = u->state == TCP_ESTABLISHED;
         uint32_t peer = u->peer ? cop_dump_unix_socket(d, f, u->peer) : IMG_NONE;
         if (f->arg[IMG_SOCK_TYPE] == SOCK_DGRAM) {
                 f->arg[IMG_SOCK_PEER] = peer;
                 if (peer != IMG_NONE)
                         f->arg[IMG_SOCK_ERROR] = 0;
-                return 0;
+                return;
         }
         if (!connected)
-                return 0;
+                return;
         f->arg[IMG_SOCK_STATE] = peer == IMG_NONE ? IMG_SOCK_CLOSED : IMG_SOCK_CONNECTED;
         f->arg[IMG_SOCK_PEER] = peer;
         f->arg[IMG_SOCK_LISTENER] = find_listener(d, index);
-        return 0;
 }
 
 /* ---- who made it ---- */
@@ -314,11 +314,24 @@ static int ask_inside(void *argument)
         return 0;
 }
 
-static int ask_from_within(void *argument)
-{
-        const struct cop_dump *d = argument;
+struct inside {
+        int pidns_fd;
+        int (*call)(void *argument);
+        void *argument;
+};
 
-        return setns(d->tree.pidns_fd, CLONE_NEWPID) < 0 ? -errno : cop_child_call(0, ask_inside, argument);
+static int go_inside(void *argument)
+{
+        const struct inside *i = argument;
+
+        return setns(i->pidns_fd, CLONE_NEWPID) < 0 ? -errno : cop_child_call(0, i->call, i->argument);
+}
+
+int cop_dump_inside(const struct cop_dump *d, int (*call)(void *argument), void *argument)
+{
+        struct inside i = {.pidns_fd = d->tree.pidns_fd, .call = call, .argument = argument};
+
+        return cop_child_call(0, go_inside, &i);
 }
 
 static void find_makers(struct cop_dump *d)
@@ -331,7 +344,7 @@ static void find_makers(struct cop_dump *d)
                 unknown = (c && c->pid == 0) || (f->kind == IMG_FILE_UNIX && cop_dump_senders_unknown(d, f));
         }
         if (unknown)
-                (void)cop_child_call(0, ask_from_within, d); /* without the right to they stay unknown */
+                (void)cop_dump_inside(d, ask_inside, d); /* without the right to they stay unknown */
 }
 
 /* Listeners first: they mark the pending ones. */
@@ -350,7 +363,7 @@ static int link_all_unix(struct cop_dump *d, struct cop_error *err)
                 for (uint32_t i = 0; i < n; i++)
                         if (cop_dump_file_at(d, i)->kind == IMG_FILE_UNIX &&
                             (cop_dump_file_at(d, i)->arg[IMG_SOCK_STATE] == IMG_SOCK_LISTENING) == (pass == 0))
-                                r = r < 0 ? r : link_unix(d, &t, i, err);
+                                link_unix(d, &t, i);
         cop_unix_table_done(&t);
         return r;
 }

@@ -37,5 +37,9 @@ void cop_dump_repair_end(int fd, int reuse);
 /* dump_waiting.c: saves what waits in TCP connections that are not accepted yet.  What cannot be put back is left for the last moment
  * before the tree ends (cop_dump_accept), or refused. */
 int cop_dump_tcp_waiting(struct cop_dump *d, bool last, struct cop_error *err);
-/* dump_accept.c: marks the clients that wait at a unix listener; what they have sent follows (cop_dump_accept), or is refused. */
-int cop_dump_unix_waiting(struct cop_dump *d, const struct cop_unix_table *t, uint32_t listener, struct cop_error *err);
+/* dump_accept.c: marks the clients that wait at a unix listener; what they have sent follows (cop_dump_accept). */
+void cop_dump_unix_waiting(struct cop_dump *d, const struct cop_unix_table *t, uint32_t listener);
+/* dump_reconnect.c: whether such a client can be replaced (refused, else). */
+int cop_dump_may_reconnect(struct cop_dump *d, uint32_t client, struct cop_error *err);
+/* dump_sock.c: a call in the tree's pid namespace (child_call.h); -errno when it may not be entered. */
+int cop_dump_inside(const struct cop_dump *d, int (*call)(void *argument), void *argument);

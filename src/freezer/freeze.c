@@ -340,7 +340,8 @@ static int stop_and_dump(struct cop_dump *d, struct cop_freeze_result *res, stru
                 r = cop_dump_accept(d, err);
         if (r == 0 && request->tracker && !end)
                 cop_still_note(&request->tracker->still, &d->tree);
-        if (r < 0 || !end) {
+        bool ending = r == 0 && end; /* as far as is known yet */
+        if (!ending) {
                 go_on(d);
                 STAGE(res, 7, last);
                 res->pause = last - stop;
@@ -350,14 +351,17 @@ static int stop_and_dump(struct cop_dump *d, struct cop_freeze_result *res, stru
                 r = cop_dump_shorten_chain(d, err);
         if (r == 0)
                 r = cop_image_commit(d->writer, request->flags & COP_FREEZE_SYNC, &res->bytes, err);
+        if (r < 0 && ending) { /* only now is it known that the image cannot be kept */
+                (void)cop_dump_reconnect(d, NULL);
+                go_on(d);
+        }
         if (r < 0 && d->waiting_count > 0)
                 r = cop_error_wrap(err, r, "%zu connections that nobody had accepted yet are lost", d->waiting_count);
         STAGE(res, 6, last);
         if (r == 0 && end) {
                 cop_tree_kill(&d->tree);
                 cop_waits_clear(request->waits);
-        } else if (end) /* only now is it known that the image cannot be kept */
-                go_on(d);
+        }
         if (end) {
                 STAGE(res, 7, last);
                 res->pause = last - stop;

@@ -8,7 +8,6 @@
  */
 #include <errno.h>
 #include <linux/futex.h>
-#include <linux/securebits.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -44,21 +43,11 @@ static void give_turn(struct cop_stand_in *s, uint32_t to)
         (void)cop_raw_syscall4(SYS_futex, (long)&s->turn, FUTEX_WAKE, 1, 0);
 }
 
-/* Not through libc, which would tell threads that are not the child's own; the rights are kept. */
-static int take_identity(const struct img_credentials *who)
-{
-        if (prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP) < 0 ||
-            syscall(SYS_setresgid, who->gid, who->gid, who->gid) < 0 ||
-            syscall(SYS_setresuid, who->uid, who->uid, who->uid) < 0)
-                return -errno;
-        return 0;
-}
-
 static int serve(void *pointer)
 {
         struct cop_stand_in *s = pointer;
 
-        s->result = take_identity(&s->who);
+        s->result = cop_child_identity(s->who.uid, s->who.gid);
         for (;;) {
                 give_turn(s, TURN_OURS);
                 await_turn(s, TURN_CHILD);

@@ -63,13 +63,6 @@ int cop_socket_make_pair(struct cop_restore *r, uint32_t a, uint32_t b, struct c
  * (SO_REUSEPORT), until their options are set. */
 int cop_socket_bind(struct cop_restore *r, const struct img_file *f, int fd);
 void cop_socket_share_port(struct cop_restore *r, const struct img_file *f, int fd);
-/* Connects to a socket of ours, by its file if it has one. */
-int cop_socket_connect_unix(int fd, int to, const struct sockaddr *address, socklen_t length);
-/* A descriptor of the file of a unix socket of ours: through it /proc/self/fd leads to the socket, whatever its name is for whom, and
- * also when it has none any more.  Negative: it has no file. */
-int cop_socket_file(int fd);
-struct sockaddr_un;
-void cop_socket_file_address(int file_fd, struct sockaddr_un *ret);
 /* Whether a network address is one of this machine, for a socket like this one: nothing may be sent to another. */
 bool cop_socket_is_here(const struct cop_restore *r, const struct img_file *like, const struct img_ref *address);
 
@@ -79,8 +72,7 @@ int cop_socket_fill_listener(struct cop_restore *r, uint32_t listener, struct co
 /* TCP that receives no more and has sent its end answers late segments with a reset: what was queued must have come. */
 void cop_socket_await_queue(struct cop_restore *r, const struct img_file *f, int fd);
 
-/* restore_sockopt.c: an integer of SOL_SOCKET, 0 when it cannot be had; what must be set before bind; most of it, and groups; what must come when queues are full, and the filter. */
-int cop_socket_option(int fd, int name);
+/* restore_sockopt.c: what must be set before bind; most of it, and groups; what must come when queues are full, and the filter. */
 void cop_socket_set_before_bind(struct cop_restore *r, const struct img_file *f, int fd);
 void cop_socket_set_options(struct cop_restore *r, const struct img_file *f, int fd);
 void cop_socket_set_last(struct cop_restore *r, const struct img_file *f, int fd);

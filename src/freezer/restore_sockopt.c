@@ -51,29 +51,31 @@ static bool is_before_bind(const struct img_sockopt *o)
                 (o->name == IPV6_V6ONLY || o->name == IPV6_FREEBIND || o->name == IPV6_TRANSPARENT));
 }
 
-static void set_chosen(struct cop_restore *r, const struct img_file *f, int fd,
-                       bool (*chosen)(const struct img_sockopt *o))
+static void set_chosen(const struct img_sockopt *o, size_t n, int fd, bool (*chosen)(const struct img_sockopt *o))
 {
-        const struct img_sockopt *o = cop_image_at(r->image, &f->data);
-
-        for (size_t i = 0; i < f->data.length / sizeof(*o); i++)
+        for (size_t i = 0; i < n; i++)
                 if (chosen(&o[i]))
                         set_option(fd, &o[i]);
 }
 
 void cop_socket_set_before_bind(struct cop_restore *r, const struct img_file *f, int fd)
 {
-        set_chosen(r, f, fd, is_before_bind);
+        set_chosen(cop_image_at(r->image, &f->data), f->data.length / sizeof(struct img_sockopt), fd, is_before_bind);
+}
+
+void cop_socket_apply_last(const struct img_file *f, const void *filter, const struct img_sockopt *list, int fd)
+{
+        struct sock_fprog program = {.len = (unsigned short)(f->filter.length / sizeof(struct sock_filter)),
+                                     .filter = (void *)(uintptr_t)filter};
+
+        if (program.len > 0)
+                (void)setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program));
+        set_chosen(list, f->data.length / sizeof(*list), fd, is_last);
 }
 
 void cop_socket_set_last(struct cop_restore *r, const struct img_file *f, int fd)
 {
-        struct sock_fprog program = {.len = (unsigned short)(f->filter.length / sizeof(struct sock_filter)),
-                                     .filter = (void *)(uintptr_t)cop_image_at(r->image, &f->filter)};
-
-        if (program.len > 0)
-                (void)setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program));
-        set_chosen(r, f, fd, is_last);
+        cop_socket_apply_last(f, cop_image_at(r->image, &f->filter), cop_image_at(r->image, &f->data), fd);
 }
 
 static void join_netlink_groups(struct cop_restore *r, const struct img_file *f, int fd)
@@ -107,9 +109,8 @@ static void join_groups(struct cop_restore *r, const struct img_file *f, int fd)
         }
 }
 
-void cop_socket_set_options(struct cop_restore *r, const struct img_file *f, int fd)
+void cop_socket_apply_options(const struct img_file *f, const struct img_sockopt *o, int fd)
 {
-        const struct img_sockopt *o = cop_image_at(r->image, &f->data);
         int locked = 0;
 
         for (size_t i = 0; i < f->data.length / sizeof(*o); i++) {
@@ -128,6 +129,11 @@ void cop_socket_set_options(struct cop_restore *r, const struct img_file *f, int
                         set_option(fd, &o[i]);
         }
         (void)setsockopt(fd, SOL_SOCKET, SO_BUF_LOCK, &locked, sizeof(locked)); /* setting a size has changed it */
+}
+
+void cop_socket_set_options(struct cop_restore *r, const struct img_file *f, int fd)
+{
+        cop_socket_apply_options(f, cop_image_at(r->image, &f->data), fd);
         if (f->kind == IMG_FILE_NETLINK)
                 join_netlink_groups(r, f, fd);
         else if (f->kind == IMG_FILE_INET)

@@ -73,8 +73,22 @@ static inline bool cop_socket_waits(uint64_t state)
         return state == IMG_SOCK_PENDING || state == IMG_SOCK_WAITING || state == IMG_SOCK_LEFT;
 }
 
-/* restore_sock.c: sets the size of a buffer (SO_SNDBUF or SO_RCVBUF) as getsockopt gives it. */
+struct img_sockopt;
+/* restore_sockopt.c: an integer of SOL_SOCKET, 0 when it cannot be had; sets the size of a buffer (SO_SNDBUF or SO_RCVBUF) as getsockopt
+ * gives it; most of a file's options (the list that is its data); those that must come when queues are full, and the filter (its
+ * instructions). */
+int cop_socket_option(int fd, int name);
 void cop_socket_set_buffer(int fd, int name, int size);
+void cop_socket_apply_options(const struct img_file *f, const struct img_sockopt *list, int fd);
+void cop_socket_apply_last(const struct img_file *f, const void *filter, const struct img_sockopt *list, int fd);
+/* restore_bind.c: connects to a socket of ours, by its file if it has one.  0 or -errno. */
+struct sockaddr;
+int cop_socket_connect_unix(int fd, int to, const struct sockaddr *address, socklen_t length);
+/* A descriptor of the file of a unix socket of ours: through it /proc/self/fd leads to the socket, whatever its name is for whom, and
+ * also when it has none any more.  Negative: it has no file. */
+int cop_socket_file(int fd);
+struct sockaddr_un;
+void cop_socket_file_address(int file_fd, struct sockaddr_un *ret);
 
 /* In a multicast group; an address of IPv4 is in the first bytes. */
 struct img_membership {

@@ -1,5 +1,4 @@
-/* A unix connection that its client has written to and closed before it was accepted.
- * victim: refuse_running=where a connection waits that its client has closed, which only a suspend can keep */
+/* A unix connection that its client has written to and closed before it was accepted. */
 #include "../sock.h"
 
 int main(void)

@@ -1,8 +1,7 @@
 /* Unix connections that are not accepted yet, with what is harder than a few bytes: credentials, of processes that have ended too, a
  * client that has shut its sending side, one with a name, messages and descriptors of clients that have closed; and in flight there
  * sockets whose other ends are in the tree, and an epoll.
- * victim: flavours=unfrozen,kill,twice,run-on,tracked
- * victim: refuse_running=which only a suspend can keep */
+ * victim: flavours=unfrozen,kill,twice,run-on,tracked */
 #include <sys/epoll.h>
 #include <sys/wait.h>
 
