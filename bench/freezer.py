@@ -303,17 +303,39 @@ def bench_kernel(results, tool, n, megabytes):
             results.row("freeze.incremental_pause.200mb_dirty", "ms", pauses, "none", [], ("value", 15))
     tree.call("freeze", "--root", tree.root(child), "--image", tree.path("image"), "--kill")
     child.wait()
+    name = f"{megabytes}mb" if megabytes else "small"
+    over, firsts = first_cells(results, tree, tree.path("image"), n, live_fresh, name)
+    tree.done()
+    return over, firsts
+
+
+def bench_checkpointed(results, tool, n):
+    """What a session has whose cells are followed by checkpoints: images of what was written since the one before, which know the
+    pages that a cell writes to."""
+    tree, child, client = start_kernel(tool, "df = pd.DataFrame({'a': range(1000)}); df.describe()")
+    client.stop_channels()
+    live_fresh = [fresh_cell(tree, time.perf_counter()) for _ in range(10)]
+    runner = subprocess.Popen([tree.tool, "track", "--root", tree.root(child), "--image", str(tree.path("t")), "--count", "6", "--interval", "500"],
+                              stdout=subprocess.PIPE, text=True)
+    for _ in range(6):
+        assert runner.stdout.readline().startswith("frozen:")
+        fresh_cell(tree, 0)
+    assert runner.wait() == 0
+    tree.kill(child)
+    first_cells(results, tree, tree.path("t/5"), n, live_fresh, "checkpointed")
+    tree.done()
+
+
+def first_cells(results, tree, image, n, live_fresh, name):
     firsts, thaws = [], []
     for _ in range(n):
-        copy, stats = tree.thaw(tree.path("image"))
+        copy, stats = tree.thaw(image)
         firsts.append(fresh_cell(tree, stats["began_us"] / 1e6))  # both are CLOCK_MONOTONIC
         thaws.append(stats["total_us"] / 1e3)
         tree.kill(copy)
-    name = f"{megabytes}mb" if megabytes else "small"
     over = [f - percentile(live_fresh, 0.5) for f in firsts]
     results.row(f"thaw.first_cell_over_live.{name}", "ms", over, "live", live_fresh, ("value", 10))
     results.row(f"thaw.ipykernel.{name}", "ms", thaws, "none", [], ("value", 10))
-    tree.done()
     return over, firsts
 
 
@@ -343,6 +365,7 @@ def main():
 def kernels(results, tool, n):
     small, small_total = bench_kernel(results, tool, n, 0)
     large, large_total = bench_kernel(results, tool, n, 1024)
+    bench_checkpointed(results, tool, n)
     results.row("thaw.first_cell.1024mb_to_small", "ms", large_total, "small", small_total, ("ratio", 1.2))
 
 

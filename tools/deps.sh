@@ -16,7 +16,8 @@ dev="clang clang-format clang-tidy libclang-rt-14-dev llvm universal-ctags shell
      python3-pytest python3-yaml python3-jsonschema python3-zmq python3-jupyter-client python3-ipykernel
      python3-nbformat
      bubblewrap strace gdb sqlite3
-     python3-numpy python3-pandas python3-matplotlib golang-go redis-server libjemalloc2 libmimalloc2.0"
+     python3-numpy python3-pandas python3-matplotlib golang-go redis-server mariadb-server-core mariadb-client-core
+     libjemalloc2 libmimalloc2.0"
 
 case ${1:-all} in
 --list) printf '%s\n' $run $dev; exit ;;

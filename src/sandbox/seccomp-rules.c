@@ -4,8 +4,8 @@
  * Why some are denied: mount family, setns, unshare and clone with namespace flags: a new user namespace would give back
  * the capabilities that the bounding set took.  ptrace, process_vm_*, pidfd_getfd, kcmp: into init and between users.
  * keyctl family: keyrings are not namespaced.  bpf, perf_event_open, userfaultfd, io_uring: large kernel surface, and
- * the freezer cannot save them.  clone3 answers ENOSYS because its flags lie in memory, where a filter cannot look; libc
- * falls back to clone.  AF_VSOCK, AF_ALG, AF_PACKET and the like: not namespaced or raw.
+ * the freezer cannot save them; nor can it contexts of asynchronous I/O (io_setup), without which databases do.  clone3
+ * answers ENOSYS because its flags lie in memory, where a filter cannot look; libc falls back to clone.  AF_VSOCK, AF_ALG, AF_PACKET and the like: not namespaced or raw.
  *
  * Every change needs a line in tests/escape.
  */
@@ -154,12 +154,6 @@ const struct cop_seccomp_rule cop_seccomp_rules[] = {
         ALLOW(inotify_init),
         ALLOW(inotify_init1),
         ALLOW(inotify_rm_watch),
-        ALLOW(io_cancel),
-        ALLOW(io_destroy),
-        ALLOW(io_getevents),
-        ALLOW(io_pgetevents),
-        ALLOW(io_setup),
-        ALLOW(io_submit),
         ALLOW(ioctl),
         ALLOW(ioprio_get),
         ALLOW(ioprio_set),

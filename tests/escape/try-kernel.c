@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/aio_abi.h>
 #include <linux/bpf.h>
 #include <linux/keyctl.h>
 #include <linux/perf_event.h>
@@ -144,6 +145,13 @@ static enum outcome io_uring(const char *arg)
         char params[256] = {0};
 
         return judge("io_uring_setup", syscall(SYS_io_uring_setup, 4, params));
+}
+
+static enum outcome aio(const char *arg)
+{
+        aio_context_t context = 0;
+
+        return judge("io_setup", syscall(SYS_io_setup, 4, &context));
 }
 
 static enum outcome user_fault_fd(const char *arg)
@@ -316,6 +324,7 @@ const struct attempt kernel_attempts[] = {
         {"keyrings", keyrings},
         {"bpf", bpf},
         {"io_uring", io_uring},
+        {"aio", aio},
         {"user_fault_fd", user_fault_fd},
         {"perf_events", perf_events},
         {"modules", modules},
