@@ -13,9 +13,9 @@
  * For a client that had closed the new socket is closed, too.  The tree sees another inode (fstat), and in an edge-triggered epoll one
  * more event that the client can be written to; calls that wait on it begin again with the new one.
  *
- * What cannot be replaced is refused before anything is accepted in a tree that is to run on: a client in flight, one with a name that is a file or that sends
- * signals (F_SETOWN), an epoll that has it under a number that is another's by now.  An engine that is killed in between costs the
- * connections.
+ * What cannot be replaced is refused before anything is accepted in a tree that is to run on: a client that is in flight in other queues
+ * than those that wait here, that has a name which is a file, or that sends signals (F_SETOWN); an epoll that has it under a number which
+ * is another's by now.  An engine that is killed in between costs the connections.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -30,6 +30,7 @@
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -166,16 +167,28 @@ static int probe_numbers(struct cop_proc *p)
 
 /* ---- whether a client can be replaced ---- */
 
-static bool is_in_flight(struct cop_dump *d, uint32_t client)
+static bool is_among(struct cop_dump *d, const struct img_ref *files, uint32_t client)
 {
         const char *heap = cop_image_record(d->writer, IMG_HEAP, 0);
+        uint32_t file;
 
-        for (uint32_t i = 0; i < cop_image_count(d->writer, IMG_PACKETS); i++) {
-                const struct img_packet *p = cop_image_record(d->writer, IMG_PACKETS, i);
-                for (size_t k = 0; k < p->files.length / sizeof(client); k++) {
-                        uint32_t file;
-                        memcpy(&file, heap + p->files.offset + k * sizeof(file), sizeof(file));
-                        if (file == client)
+        for (size_t k = 0; k < files->length / sizeof(file); k++) {
+                memcpy(&file, heap + files->offset + k * sizeof(file), sizeof(file));
+                if (file == client)
+                        return true;
+        }
+        return false;
+}
+
+/* In the queues of those that wait themselves it would be replaced. */
+static bool is_in_flight(struct cop_dump *d, uint32_t client)
+{
+        for (uint32_t i = 0; i < cop_image_count(d->writer, IMG_FILES); i++) {
+                const struct img_file *f = cop_dump_file_at(d, i);
+                bool own = f->kind == IMG_FILE_UNIX && !cop_socket_waits(f->arg[IMG_SOCK_STATE]);
+                for (uint32_t k = 0; own && k < f->packets; k++) {
+                        const struct img_packet *p = cop_image_record(d->writer, IMG_PACKETS, f->first_packet + k);
+                        if (is_among(d, &p->files, client))
                                 return true;
                 }
         }
@@ -229,13 +242,21 @@ static int check_registration(struct cop_dump *d, const struct cop_dump_file *ep
         return -EOPNOTSUPP;
 }
 
+/* It may have been lowered below numbers that are there. */
+static uint64_t limit_of(const struct cop_proc *p)
+{
+        struct rlimit limit;
+
+        return prlimit(p->living, RLIMIT_NOFILE, NULL, &limit) < 0 ? UINT64_MAX : limit.rlim_cur;
+}
+
 static const char *what_hinders(struct cop_dump *d, uint32_t client)
 {
         const struct img_file *f = cop_dump_file_at(d, client);
         const char *heap = cop_image_record(d->writer, IMG_HEAP, 0);
         const struct img_fd *list[NUMBERS_MAX];
 
-        if (cop_dump_known_socket(d, client)->pid == getpid() || is_in_flight(d, client))
+        if (is_in_flight(d, client))
                 return "which is in flight";
         if (f->owner[1] != 0 || f->flags & O_ASYNC)
                 return "which sends signals";
@@ -248,6 +269,8 @@ static const char *what_hinders(struct cop_dump *d, uint32_t client)
                 size_t n = p->zombie ? 0 : numbers_of(d, i, client, list);
                 if (n == NUMBERS_MAX)
                         return "which has too many numbers";
+                if (n > 0 && (uint64_t)list[n - 1]->fd >= limit_of(p))
+                        return "whose number is beyond its process's limit";
                 if (n > 0 && probe_numbers(p) < 0)
                         return "where there are no numbers left for two pairs of descriptors";
         }
@@ -273,8 +296,10 @@ struct reconnect {
         uint32_t file, listener; /* in IMG_FILES; a file of state IMG_SOCK_LEFT had been closed */
         int accepted;            /* borrowed */
         int fd;                  /* owned: the new one */
-        struct ucred maker;      /* whom SO_PEERCRED names at the accepted end; the pid as it is inside */
+        struct ucred maker;      /* whom SO_PEERCRED names at the accepted end; the pid as it is inside, 0: unknown */
         bool connected;
+        const struct reconnect *all; /* borrowed: all of them */
+        size_t count;
 };
 
 static const struct sockaddr *listener_address(const struct reconnect *c, socklen_t *ret_length)
@@ -337,16 +362,20 @@ static int connect_in(const struct reconnect *c, struct cop_proc *p)
 
         if (number < 0)
                 return number;
+        memcpy(&s.address, address, MIN_OF(length, (socklen_t)sizeof(s.address)));
         if (file_number >= 0) {
                 cop_socket_file_address(file_number, &s.address);
                 length = sizeof(s.address);
-        } else
-                memcpy(&s.address, address, MIN_OF(length, (socklen_t)sizeof(s.address)));
-        ops[n++] = cop_op(SYS_connect, 0, (uint64_t)number, AT(p, address), length, 0, 0, 0);
-        ops[n++] = op_close(number);
-        if (file_number >= 0)
                 ops[n++] = op_close(file_number);
-        return run(p, ops, n, &s);
+        }
+        ops[n++] = op_close(number);
+        if (file < 0 || file_number >= 0) { /* else its address may lead to another by now */
+                memmove(ops + 1, ops, n * sizeof(ops[0]));
+                ops[0] = cop_op(SYS_connect, 0, (uint64_t)number, AT(p, address), length, 0, 0, 0);
+                return run(p, ops, n + 1, &s);
+        }
+        (void)run(p, ops, n, &s);
+        return file_number;
 }
 
 static int new_socket(struct cop_dump *d, const struct img_file *f)
@@ -363,11 +392,8 @@ static int new_socket(struct cop_dump *d, const struct img_file *f)
 /* Whoever it is that does it at last: nothing may get lost. */
 static int connect_again(struct reconnect *c)
 {
-        c->fd = new_socket(c->d, cop_dump_file_at(c->d, c->file));
-        if (c->fd < 0)
-                return c->fd;
         (void)cop_dump_inside(c->d, connect_inside, c);
-        struct cop_proc *p = c->connected ? NULL : find_proc(c->d, c->maker.pid);
+        struct cop_proc *p = c->connected || c->maker.pid <= 0 ? NULL : find_proc(c->d, c->maker.pid);
         if (p && !p->zombie)
                 c->connected = connect_in(c, p) == 0;
         return c->connected ? 0 : connect_here(c);
@@ -460,6 +486,22 @@ static int send_message(struct message *m)
         return r;
 }
 
+/* Clients that wait themselves and are in flight here: the new ones instead. */
+static void exchange_clients(const struct reconnect *c, struct message *m)
+{
+        struct stat st;
+
+        for (size_t i = 0; i < m->fd_count; i++) {
+                if (fstat(m->fds[i], &st) < 0 || !S_ISSOCK(st.st_mode))
+                        continue;
+                for (size_t k = 0; k < c->count; k++) {
+                        const struct img_file *f = cop_dump_file_at(c->d, c->all[k].file);
+                        if (f->ino == st.st_ino && f->dev == st.st_dev && c->all[k].fd >= 0)
+                                (void)dup3(c->all[k].fd, m->fds[i], O_CLOEXEC);
+                }
+        }
+}
+
 static void prepare_reading(const struct reconnect *c)
 {
         int on = 1, off = 0, none = -1;
@@ -535,6 +577,7 @@ static int send_all(void *argument)
                 if (got == 0 && queued <= 0 && poll(&end, 1, 0) > 0) /* else an empty message */
                         return 0;
                 read_control(m);
+                exchange_clients(c, m);
                 r = send_message(m);
         }
         return r;
@@ -605,11 +648,11 @@ static int replace(struct reconnect *c)
         if (r < 0)
                 return r;
         close(known->own_fd);
-        known->own_fd = TAKE_FD(c->fd);
+        known->own_fd = fcntl(c->fd, F_DUPFD_CLOEXEC, 0);
         const struct img_file *f = cop_dump_file_at(d, c->file);
         const char *heap = cop_image_record(d->writer, IMG_HEAP, 0);
         if (f->path.length > sizeof(sa_family_t) &&
-            bind(known->own_fd, (const void *)(heap + f->path.offset), f->path.length) < 0)
+            bind(c->fd, (const void *)(heap + f->path.offset), f->path.length) < 0)
                 return -errno;
         return 0;
 }
@@ -622,43 +665,53 @@ static int reconnect(struct reconnect *c)
                 return r;
         cop_socket_set_buffer(c->fd, SO_SNDBUF, MAX_OF(ROOM, cop_socket_option(c->fd, SO_SNDBUF)));
         r = cop_dump_inside(c->d, send_all, c);
+        if (r == -EPERM) /* not even inside: from here */
+                r = send_all(c);
         if (r == 0 && cop_dump_file_at(c->d, c->file)->arg[IMG_SOCK_STATE] != IMG_SOCK_LEFT)
                 r = replace(c);
         return r;
 }
 
 /* Nobody has asked before when the tree was to end. */
-static bool can_reconnect(struct cop_dump *d, uint32_t file)
+static int begin_reconnect(struct cop_dump *d, struct reconnect *c, const struct cop_dump_waiting *w)
 {
-        const struct img_file *f = file == IMG_NONE ? NULL : cop_dump_file_at(d, file);
+        const struct img_file *f = w->file == IMG_NONE ? NULL : cop_dump_file_at(d, w->file);
 
-        return f && f->kind == IMG_FILE_UNIX && (f->arg[IMG_SOCK_STATE] == IMG_SOCK_LEFT || !what_hinders(d, file));
+        *c = (struct reconnect){.d = d, .file = w->file, .accepted = w->fd, .fd = -EBADF};
+        if (!f || f->kind != IMG_FILE_UNIX || (f->arg[IMG_SOCK_STATE] != IMG_SOCK_LEFT && what_hinders(d, w->file)))
+                return -EOPNOTSUPP;
+        c->listener = (uint32_t)f->arg[IMG_SOCK_LISTENER];
+        c->fd = new_socket(d, f);
+        return c->fd < 0 ? c->fd : 0;
 }
 
 int cop_dump_reconnect(struct cop_dump *d, struct cop_error *err)
 {
+        size_t count = d->waiting_count, lost = 0;
+        _cleanup_free_ struct reconnect *list = calloc(count + 1, sizeof(*list));
         int dumpable = prctl(PR_GET_DUMPABLE), r = 0;
-        size_t lost = 0;
 
-        for (size_t i = 0; i < d->waiting_count; i++) {
-                struct cop_dump_waiting *w = &d->waiting[i];
-                if (!can_reconnect(d, w->file)) {
-                        d->waiting[lost++] = *w;
-                        continue;
-                }
-                struct reconnect c = {.d = d,
-                                      .file = w->file,
-                                      .listener = (uint32_t)cop_dump_file_at(d, w->file)->arg[IMG_SOCK_LISTENER],
-                                      .accepted = w->fd,
-                                      .fd = -EBADF};
-                int back = reconnect(&c);
-                cop_close(c.fd);
+        if (count == 0)
+                return 0;
+        if (!list)
+                return cop_error_errno(err, ENOMEM, "putting unix connections back that are not accepted yet");
+        for (size_t i = 0; i < count; i++) {
+                int begun = begin_reconnect(d, &list[i], &d->waiting[i]);
+                r = r < 0 ? r : begun;
+        }
+        for (size_t i = 0; i < count; i++) {
+                struct reconnect *c = &list[i];
+                c->all = list;
+                c->count = count;
+                int back = c->fd < 0 ? -EBADF : reconnect(c);
                 if (back < 0) {
                         r = r < 0 ? r : back;
-                        d->waiting[lost++] = *w;
+                        d->waiting[lost++] = d->waiting[i];
                 } else
-                        cop_close(w->fd);
+                        cop_close(d->waiting[i].fd);
         }
+        for (size_t i = 0; i < count; i++)
+                cop_close(list[i].fd);
         d->waiting_count = lost;
         if (dumpable == 1) /* a child with another identity has cleared it for the memory that we share */
                 (void)prctl(PR_SET_DUMPABLE, 1);

@@ -87,6 +87,69 @@ static pid_t maker(int fd)
         return who.pid;
 }
 
+/* By the end `s` of a client that had two numbers. */
+static void check_odd(int odd, int twice, int room, int s)
+{
+        char byte;
+
+        expect(s, "odd");
+        CHECK(get_option(odd, SOL_SOCKET, SO_SNDBUF) == room && fcntl(odd, F_GETFL) == (O_RDWR | O_NONBLOCK));
+        CHECK(recv(odd, &byte, 1, 0) == -1 && errno == EAGAIN);
+        CHECK(fcntl(odd, F_GETFD) == FD_CLOEXEC && fcntl(twice, F_GETFD) == 0 && fcntl(twice, F_SETFL, 0) == 0);
+        CHECK(fcntl(odd, F_GETFL) == O_RDWR && recv(odd, &byte, 1, 0) == -1 && errno == EAGAIN); /* a while later */
+        say(twice, "from the other number");
+        expect(s, "from the other number");
+}
+
+static void check_urgent(int s)
+{
+        int at_mark = -1;
+        char byte = 0;
+
+        expect(s, "ab");
+        CHECK(ioctl(s, SIOCATMARK, &at_mark) == 0 && at_mark == 1 && recv(s, &byte, 1, MSG_OOB) == 1 && byte == 'c');
+        expect(s, "de");
+}
+
+static void check_filled(int s, size_t filled)
+{
+        char block[BLOCK];
+
+        for (size_t n = 0; n < filled + BLOCK; n += BLOCK) {
+                CHECK(recv(s, block, BLOCK, MSG_WAITALL) == BLOCK);
+                CHECK(block[0] == (n < filled ? 'x' : 'z') && memcmp(block, block + 1, BLOCK - 1) == 0);
+        }
+}
+
+/* A pipe, and three clients that waited, too: of `shared`, of s itself, and of `silent`. */
+static void check_rights(int s, int shared_end, int silent_end)
+{
+        int fds[2], three[3];
+        char buf[5];
+
+        CHECK(receive_fds(s, fds, "before") == 0 && receive_fds(s, fds, "two of them") == 2);
+        CHECK(write(fds[1], "piped", 5) == 5 && read(fds[0], buf, 5) == 5 && memcmp(buf, "piped", 5) == 0);
+        CHECK(receive_fds(s, three, "three more") == 3);
+        expect(s, "after");
+        say(three[0], "by a message");
+        expect(shared_end, "by a message");
+        say(three[1], "to itself");
+        expect(s, "to itself");
+        say(three[2], "by another");
+        expect(silent_end, "by another");
+}
+
+static void check_messages(int l, int client)
+{
+        int s = accept(l, NULL, NULL);
+
+        expect(s, "one");
+        expect(s, "");
+        expect(s, "three");
+        say(s, "four");
+        expect(client, "four");
+}
+
 int main(void)
 {
         int l = listener(SOCK_STREAM, NAME, sizeof(NAME) - 1), m = listener(SOCK_SEQPACKET, SEQ, sizeof(SEQ) - 1);
@@ -108,12 +171,14 @@ int main(void)
         set_option(odd, SOL_SOCKET, SO_SNDBUF, 20000);
         int room = get_option(odd, SOL_SOCKET, SO_SNDBUF);
         int had = inherited(&gone);
-        int urgent = unix_client(SOCK_STREAM, NAME, sizeof(NAME) - 1), p[2], fds[2];
+        int urgent = unix_client(SOCK_STREAM, NAME, sizeof(NAME) - 1), p[2];
         CHECK(send(urgent, "abc", 3, MSG_OOB) == 3 && send(urgent, "de", 2, 0) == 2);
         int rights = unix_client(SOCK_STREAM, NAME, sizeof(NAME) - 1);
         CHECK(pipe(p) == 0);
         say(rights, "before");
         send_fds(rights, p, 2, "two of them");
+        int waiting[] = {shared, rights, silent}; /* clients that wait themselves */
+        send_fds(rights, waiting, 3, "three more");
         say(rights, "after");
         close(p[0]);
         close(p[1]);
@@ -150,40 +215,17 @@ int main(void)
         CHECK(epoll_ctl(ep, EPOLL_CTL_DEL, shared, NULL) == 0);
         expect(shared, "again");
 
-        char block[BLOCK];
-        for (size_t n = 0; n < filled + BLOCK; n += BLOCK) {
-                CHECK(recv(s[2], block, BLOCK, MSG_WAITALL) == BLOCK);
-                CHECK(block[0] == (n < filled ? 'x' : 'z') && memcmp(block, block + 1, BLOCK - 1) == 0);
-        }
+        check_filled(s[2], filled);
         CHECK(status_of(writes) == 3);
-
-        expect(s[3], "odd");
-        CHECK(get_option(odd, SOL_SOCKET, SO_SNDBUF) == room && fcntl(odd, F_GETFL) == (O_RDWR | O_NONBLOCK));
-        CHECK(recv(odd, block, 1, 0) == -1 && errno == EAGAIN);
-        CHECK(fcntl(odd, F_GETFD) == FD_CLOEXEC && fcntl(twice, F_GETFD) == 0 && fcntl(twice, F_SETFL, 0) == 0);
-        CHECK(fcntl(odd, F_GETFL) == O_RDWR && recv(odd, block, 1, 0) == -1 && errno == EAGAIN); /* a while later */
-        say(twice, "from the other number");
-        expect(s[3], "from the other number");
-
+        check_odd(odd, twice, room, s[3]);
         expect(s[4], "inherited");
         say(s[4], "for him");
         expect(had, "for him");
-        int at_mark = -1;
-        expect(s[5], "ab");
-        CHECK(ioctl(s[5], SIOCATMARK, &at_mark) == 0 && at_mark == 1);
-        CHECK(recv(s[5], block, BLOCK, MSG_OOB) == 1 && block[0] == 'c');
-        expect(s[5], "de");
-        CHECK(receive_fds(s[6], fds, "before") == 0 && receive_fds(s[6], fds, "two of them") == 2);
-        CHECK(write(fds[1], "piped", 5) == 5 && read(fds[0], block, 5) == 5 && memcmp(block, "piped", 5) == 0);
-        expect(s[6], "after");
+        check_urgent(s[5]);
+        check_rights(s[6], s[1], s[0]);
         say(s[0], "at last");
         expect(silent, "at last");
 
-        int t = accept(m, NULL, NULL);
-        expect(t, "one");
-        expect(t, "");
-        expect(t, "three");
-        say(t, "four");
-        expect(c, "four");
+        check_messages(m, c);
         victim_pass();
 }
