@@ -215,7 +215,8 @@ int cop_dump_queue(struct cop_dump *d, const struct cop_dump_file *known, struct
 bool cop_dump_senders_unknown(struct cop_dump *d, const struct img_file *f);
 void cop_dump_ask_senders(struct cop_dump *d, const struct img_file *f, int fd);
 void cop_dump_put_queue(struct cop_dump *d, struct img_file *f, const struct img_packet *list, size_t n);
-/* dump_sock.c */
+/* dump_sock.c.  A new socket of the tree's network namespace, owned by the caller, or -errno. */
+int cop_dump_new_socket(const struct cop_dump *d, int family, int type, int protocol, struct cop_error *err);
 int cop_dump_socket(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct cop_error *err);
 /* What is queued in the unix sockets from cop_dump.files[first] on, those that are in flight in others included. */
 int cop_dump_unix_queues(struct cop_dump *d, size_t first, struct cop_error *err);

@@ -23,11 +23,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "freezer/dump.h"
-#include "freezer/sockets.h"
-
-#define QUEUE_MAX (64UL << 20)
-#define FILES_MAX 256
+#include "freezer/dump_sock.h"
 
 struct queue {
         struct img_packet *list; /* owned */
@@ -52,7 +48,7 @@ static int queue_add(struct queue *q, const struct img_packet *p)
 
 /* ---- descriptors in flight ---- */
 
-static const struct cmsghdr *find_rights(struct msghdr *m)
+const struct cmsghdr *cop_dump_find_rights(struct msghdr *m)
 {
         for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c))
                 if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
@@ -74,26 +70,26 @@ static bool is_late(struct cop_dump *d, uint32_t file)
 static int dump_rights(struct cop_dump *d, struct msghdr *m, struct img_packet *p, const struct cop_dump_file *known,
                        struct cop_error *err)
 {
-        const struct cmsghdr *c = find_rights(m);
+        const struct cmsghdr *c = cop_dump_find_rights(m);
         size_t n = c ? (c->cmsg_len - CMSG_LEN(0)) / sizeof(int) : 0;
         const int *list = c ? (const int *)(const void *)CMSG_DATA(c) : NULL;
-        uint32_t files[FILES_MAX];
+        uint32_t files[COP_SOCKET_RIGHTS_MAX];
         int r = 0;
 
         for (size_t i = 0; i < n; i++) {
                 int file = r == 0 ? cop_dump_own_fd(d, known->proc, list[i], err) : -1;
                 if (r == 0 && file < 0)
                         r = file;
-                if (file >= 0 && i < FILES_MAX)
+                if (file >= 0 && i < COP_SOCKET_RIGHTS_MAX)
                         files[i] = (uint32_t)file;
                 close(list[i]);
         }
-        for (size_t i = 0; i < MIN_OF(n, (size_t)FILES_MAX) && r == 0; i++)
+        for (size_t i = 0; i < MIN_OF(n, COP_SOCKET_RIGHTS_MAX) && r == 0; i++)
                 if (is_late(d, files[i]))
                         r = cop_not_freezable(d, known->proc, err,
                                               "has a pidfd or a file of /proc, /dev/tty or a socket in flight (fd %d)",
                                               known->fd);
-        if (r == 0 && (m->msg_flags & MSG_CTRUNC || n > FILES_MAX))
+        if (r == 0 && (m->msg_flags & MSG_CTRUNC || n > COP_SOCKET_RIGHTS_MAX))
                 r = cop_not_freezable(d, known->proc, err, "has too many descriptors in flight (fd %d)", known->fd);
         if (r == 0)
                 p->files = cop_image_put(d->writer, files, n * sizeof(files[0]));
@@ -102,7 +98,7 @@ static int dump_rights(struct cop_dump *d, struct msghdr *m, struct img_packet *
 
 static void discard_rights(struct msghdr *m)
 {
-        const struct cmsghdr *c = find_rights(m);
+        const struct cmsghdr *c = cop_dump_find_rights(m);
 
         for (size_t i = 0; c && i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); i++)
                 close(((const int *)(const void *)CMSG_DATA(c))[i]);
@@ -135,7 +131,7 @@ struct img_ref cop_dump_credentials(struct cop_dump *d, const struct ucred *who)
         return who->pid > 0 ? cop_image_put(d->writer, &c, sizeof(c)) : (struct img_ref){0};
 }
 
-static bool get_credentials(struct msghdr *m, struct ucred *ret)
+bool cop_dump_get_credentials(struct msghdr *m, struct ucred *ret)
 {
         for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c))
                 if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_CREDENTIALS &&
@@ -183,7 +179,7 @@ void cop_dump_ask_senders(struct cop_dump *d, const struct img_file *f, int fd)
                 struct ucred who;
                 if (c && c->pid == 0 && p->data.length > 0 &&
                     setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &off, sizeof(off)) == 0 &&
-                    recvmsg(fd, &m, MSG_PEEK | MSG_DONTWAIT) > 0 && get_credentials(&m, &who))
+                    recvmsg(fd, &m, MSG_PEEK | MSG_DONTWAIT) > 0 && cop_dump_get_credentials(&m, &who))
                         c->pid = who.pid;
                 off += (int)p->data.length;
         }
@@ -195,7 +191,7 @@ static struct img_ref dump_sender(struct cop_dump *d, struct msghdr *m)
 {
         struct ucred who;
 
-        return get_credentials(m, &who) ? cop_dump_credentials(d, &who) : (struct img_ref){0};
+        return cop_dump_get_credentials(m, &who) ? cop_dump_credentials(d, &who) : (struct img_ref){0};
 }
 
 /* ---- empty messages ---- */
@@ -327,20 +323,13 @@ static int split_urgent(struct queue *q)
 
 /* ---- all of it ---- */
 
-static bool is_at_end(int fd)
-{
-        struct pollfd p = {.fd = fd, .events = POLLRDHUP};
-
-        return poll(&p, 1, 0) > 0 && p.revents & POLLRDHUP;
-}
-
 /* When all has been peeked at; without an offset. */
 static bool begins_empty(int fd, int type, const struct queue *q)
 {
         char byte;
 
         return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT | MSG_TRUNC) == 0 &&
-               (type == SOCK_DGRAM || q->bytes > 0 || !is_at_end(fd));
+               (type == SOCK_DGRAM || q->bytes > 0 || !cop_dump_hung_up(fd));
 }
 
 static int peek_queue(struct cop_dump *d, const struct cop_dump_file *known, int fd, int type, bool steps,
@@ -354,7 +343,7 @@ static int peek_queue(struct cop_dump *d, const struct cop_dump_file *known, int
                 return cop_error_errno(err, ENOMEM, "reading a socket's queue");
         while (!stream || total < q->bytes) {
                 struct sockaddr_storage address;
-                char control[CMSG_SPACE(FILES_MAX * sizeof(int)) + CMSG_SPACE(sizeof(struct ucred))]
+                char control[CMSG_SPACE(COP_SOCKET_RIGHTS_MAX * sizeof(int)) + CMSG_SPACE(sizeof(struct ucred))]
                         __attribute__((aligned(8)));
                 struct iovec iov = {.iov_base = buf, .iov_len = size};
                 struct msghdr m = {.msg_name = &address,
@@ -364,10 +353,11 @@ static int peek_queue(struct cop_dump *d, const struct cop_dump_file *known, int
                                    .msg_control = control,
                                    .msg_controllen = sizeof(control)};
                 ssize_t got = recvmsg(fd, &m, MSG_PEEK | MSG_DONTWAIT | MSG_TRUNC * !stream | MSG_CMSG_CLOEXEC);
-                if (got < 0 || (got == 0 && (stream || (type == SOCK_SEQPACKET && total >= q->bytes && is_at_end(fd)))))
+                if (got < 0 ||
+                    (got == 0 && (stream || (type == SOCK_SEQPACKET && total >= q->bytes && cop_dump_hung_up(fd)))))
                         return 0;
                 struct img_packet p = {.credentials = dump_sender(d, &m)};
-                if (stream && steps && find_rights(&m) && got > 1) {
+                if (stream && steps && cop_dump_find_rights(&m) && got > 1) {
                         discard_rights(&m);
                         ssize_t before = peek_before_rights(fd, total, buf, (size_t)got);
                         m.msg_controllen = before > 0 ? 0 : sizeof(control);
@@ -375,7 +365,7 @@ static int peek_queue(struct cop_dump *d, const struct cop_dump_file *known, int
                         if (got <= 0)
                                 return 0;
                 }
-                if ((size_t)got > size || total + (size_t)got > QUEUE_MAX) {
+                if ((size_t)got > size || total + (size_t)got > COP_SOCKET_QUEUE_MAX) {
                         discard_rights(&m);
                         return cop_not_freezable(d, known->proc, err, "has a too large message queued (fd %d)",
                                                  known->fd);
@@ -383,7 +373,7 @@ static int peek_queue(struct cop_dump *d, const struct cop_dump_file *known, int
                 p.data = cop_image_put(d->writer, buf, (size_t)got);
                 if (!stream && m.msg_namelen > sizeof(sa_family_t))
                         p.address = cop_image_put(d->writer, &address, m.msg_namelen);
-                if (ended && got > 0 && (unsigned char)buf[0] == q->urgent && !find_rights(&m))
+                if (ended && got > 0 && (unsigned char)buf[0] == q->urgent && !cop_dump_find_rights(&m))
                         q->urgent_at = q->n;
                 ended = (size_t)got < size; /* before something that is not read with it */
                 int r = dump_rights(d, &m, &p, known, err);

@@ -20,11 +20,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/sockios.h>
-#include <poll.h>
-#include <sched.h>
-#include <signal.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -40,14 +36,8 @@
 #include "freezer/child_call.h"
 #include "freezer/dump_sock.h"
 
-#ifndef SO_PASSPIDFD
-#define SO_PASSPIDFD 76
-#endif
-
-#define FILES_MAX 256UL
-#define ROOM (8 << 20)           /* bytes: for sending again what a larger buffer may have held */
-#define NUMBERS_MAX 64UL         /* descriptors that one process has of a client */
-#define MESSAGE_MAX (64UL << 20) /* bytes; as dump_queue.c */
+#define ROOM (8 << 20)   /* bytes: for sending again what a larger buffer may have held */
+#define NUMBERS_MAX 64UL /* descriptors that one process has of a client */
 
 /* ---- calls inside the processes of the tree ---- */
 
@@ -254,7 +244,6 @@ static const char *what_hinders(struct cop_dump *d, uint32_t client)
 {
         const struct img_file *f = cop_dump_file_at(d, client);
         const char *heap = cop_image_record(d->writer, IMG_HEAP, 0);
-        const struct img_fd *list[NUMBERS_MAX];
 
         if (is_in_flight(d, client))
                 return "which is in flight";
@@ -264,6 +253,14 @@ static const char *what_hinders(struct cop_dump *d, uint32_t client)
                 return "which is bound to a file";
         if (for_each_epoll(d, client, check_registration) < 0)
                 return "which an epoll has under another number";
+        return NULL;
+}
+
+/* The same of the numbers that processes have left. */
+static const char *lacks_numbers(struct cop_dump *d, uint32_t client)
+{
+        const struct img_fd *list[NUMBERS_MAX];
+
         for (uint32_t i = 0; i < d->tree.count; i++) {
                 struct cop_proc *p = &d->tree.procs[i];
                 size_t n = p->zombie ? 0 : numbers_of(d, i, client, list);
@@ -282,6 +279,8 @@ int cop_dump_may_reconnect(struct cop_dump *d, uint32_t client, struct cop_error
         const struct cop_dump_file *known = cop_dump_known_socket(d, client);
         const char *why = what_hinders(d, client);
 
+        if (!why)
+                why = lacks_numbers(d, client);
         return !why ? 0
                     : cop_not_freezable(d, known->proc, err,
                                         "waits to be accepted at a unix listener by a socket (fd %d) %s: what is in "
@@ -358,6 +357,7 @@ static int connect_in(const struct reconnect *c, struct cop_proc *p)
         const struct sockaddr *address = listener_address(c, &length);
         _cleanup_close_ int file = cop_socket_file(cop_dump_known_socket(c->d, c->listener)->own_fd);
         int number = give(p, c->fd), file_number = number < 0 || file < 0 ? -EBADF : give(p, file);
+        bool reachable = file < 0 || file_number >= 0; /* else its address may lead to another by now */
         size_t n = 0;
 
         if (number < 0)
@@ -366,27 +366,14 @@ static int connect_in(const struct reconnect *c, struct cop_proc *p)
         if (file_number >= 0) {
                 cop_socket_file_address(file_number, &s.address);
                 length = sizeof(s.address);
-                ops[n++] = op_close(file_number);
         }
+        if (reachable)
+                ops[n++] = cop_op(SYS_connect, 0, (uint64_t)number, AT(p, address), length, 0, 0, 0);
         ops[n++] = op_close(number);
-        if (file < 0 || file_number >= 0) { /* else its address may lead to another by now */
-                memmove(ops + 1, ops, n * sizeof(ops[0]));
-                ops[0] = cop_op(SYS_connect, 0, (uint64_t)number, AT(p, address), length, 0, 0, 0);
-                return run(p, ops, n + 1, &s);
-        }
-        (void)run(p, ops, n, &s);
-        return file_number;
-}
-
-static int new_socket(struct cop_dump *d, const struct img_file *f)
-{
-        struct cop_visit visit;
-
-        if (cop_dump_enter(d, "net", CLONE_NEWNET, &visit, NULL) < 0)
-                return -EPERM;
-        int fd = socket(AF_UNIX, (int)f->arg[IMG_SOCK_TYPE] | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-        int r = fd < 0 ? -errno : fd;
-        return cop_dump_leave(&visit, NULL) < 0 ? -EPERM : r;
+        if (file_number >= 0)
+                ops[n++] = op_close(file_number);
+        int r = run(p, ops, n, &s);
+        return reachable ? r : file_number;
 }
 
 /* Whoever it is that does it at last: nothing may get lost. */
@@ -404,29 +391,24 @@ static int connect_again(struct reconnect *c)
 struct message {
         struct msghdr head;
         struct iovec iov;
-        struct ucred sender; /* pid 0: nobody was noted */
-        int fds[FILES_MAX];  /* owned */
+        struct ucred sender;            /* pid 0: nobody was noted */
+        int fds[COP_SOCKET_RIGHTS_MAX]; /* owned */
         size_t fd_count;
         int to, flags;
         bool stream;
-        char control[CMSG_SPACE(FILES_MAX * sizeof(int)) + CMSG_SPACE(sizeof(struct ucred))]
+        char control[CMSG_SPACE(COP_SOCKET_RIGHTS_MAX * sizeof(int)) + CMSG_SPACE(sizeof(struct ucred))]
                 __attribute__((aligned(8)));
 };
 
 static void read_control(struct message *m)
 {
-        m->sender = (struct ucred){0};
-        m->fd_count = 0;
-        for (struct cmsghdr *c = CMSG_FIRSTHDR(&m->head); c; c = CMSG_NXTHDR(&m->head, c)) {
-                if (c->cmsg_level != SOL_SOCKET)
-                        continue;
-                if (c->cmsg_type == SCM_CREDENTIALS)
-                        memcpy(&m->sender, CMSG_DATA(c), sizeof(m->sender));
-                else if (c->cmsg_type == SCM_RIGHTS) {
-                        m->fd_count = MIN_OF((c->cmsg_len - CMSG_LEN(0)) / sizeof(int), FILES_MAX);
-                        memcpy(m->fds, CMSG_DATA(c), m->fd_count * sizeof(int));
-                }
-        }
+        const struct cmsghdr *rights = cop_dump_find_rights(&m->head);
+
+        if (!cop_dump_get_credentials(&m->head, &m->sender))
+                m->sender = (struct ucred){0};
+        m->fd_count = rights ? MIN_OF((rights->cmsg_len - CMSG_LEN(0)) / sizeof(int), COP_SOCKET_RIGHTS_MAX) : 0;
+        if (rights)
+                memcpy(m->fds, CMSG_DATA(rights), m->fd_count * sizeof(int));
 }
 
 static void write_control(struct message *m, bool sender)
@@ -556,12 +538,11 @@ static int send_all(void *argument)
 {
         const struct reconnect *c = argument;
         _cleanup_free_ struct message *m = calloc(1, sizeof(*m));
-        struct pollfd end = {.fd = c->accepted, .events = POLLRDHUP};
         int queued = 0, urgent = 0, r = 0;
 
         prepare_reading(c);
         (void)ioctl(c->accepted, SIOCINQ, &queued);
-        size_t size = MIN_OF((size_t)MAX_OF(queued, 0), MESSAGE_MAX) + 1;
+        size_t size = MIN_OF((size_t)MAX_OF(queued, 0), COP_SOCKET_QUEUE_MAX) + 1;
         _cleanup_free_ char *buf = malloc(size);
         if (!m || !buf)
                 return -ENOMEM;
@@ -574,7 +555,7 @@ static int send_all(void *argument)
                 if (got < 0)
                         return errno == EAGAIN ? 0 : -errno;
                 (void)ioctl(c->accepted, SIOCINQ, &queued);
-                if (got == 0 && queued <= 0 && poll(&end, 1, 0) > 0) /* else an empty message */
+                if (got == 0 && queued <= 0 && cop_dump_hung_up(c->accepted)) /* else an empty message */
                         return 0;
                 read_control(m);
                 exchange_clients(c, m);
@@ -672,7 +653,6 @@ static int reconnect(struct reconnect *c)
         return r;
 }
 
-/* Nobody has asked before when the tree was to end. */
 static int begin_reconnect(struct cop_dump *d, struct reconnect *c, const struct cop_dump_waiting *w)
 {
         const struct img_file *f = w->file == IMG_NONE ? NULL : cop_dump_file_at(d, w->file);
@@ -680,8 +660,11 @@ static int begin_reconnect(struct cop_dump *d, struct reconnect *c, const struct
         *c = (struct reconnect){.d = d, .file = w->file, .accepted = w->fd, .fd = -EBADF};
         if (!f || f->kind != IMG_FILE_UNIX || (f->arg[IMG_SOCK_STATE] != IMG_SOCK_LEFT && what_hinders(d, w->file)))
                 return -EOPNOTSUPP;
+        /* In a tree that is to run on that was asked before anything was accepted. */
+        if (d->request->flags & COP_FREEZE_KILL && f->arg[IMG_SOCK_STATE] != IMG_SOCK_LEFT && lacks_numbers(d, w->file))
+                return -EOPNOTSUPP;
         c->listener = (uint32_t)f->arg[IMG_SOCK_LISTENER];
-        c->fd = new_socket(d, f);
+        c->fd = cop_dump_new_socket(d, AF_UNIX, (int)f->arg[IMG_SOCK_TYPE] | SOCK_NONBLOCK, 0, NULL);
         return c->fd < 0 ? c->fd : 0;
 }
 

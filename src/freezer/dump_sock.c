@@ -75,8 +75,7 @@ static void add_peer_name(struct cop_dump *d, struct img_file *f, int fd)
                 f->peer = cop_image_put(d->writer, &address, length);
 }
 
-/* 3 when it sends no more either. */
-static unsigned is_hung_up(int fd)
+unsigned cop_dump_hung_up(int fd)
 {
         struct pollfd p = {.fd = fd, .events = POLLRDHUP};
 
@@ -105,7 +104,7 @@ static int dump_inet(struct cop_dump *d, struct cop_dump_file *known, struct img
         }
         if (f->arg[IMG_SOCK_TYPE] == SOCK_RAW || cop_socket_is_echo(f)) {
                 add_peer_name(d, f, fd);
-                f->arg[IMG_SOCK_SHUTDOWN] = is_hung_up(fd);
+                f->arg[IMG_SOCK_SHUTDOWN] = cop_dump_hung_up(fd);
                 return cop_dump_raw(d, known, f, fd, err);
         }
         if (f->arg[IMG_SOCK_TYPE] == SOCK_DGRAM && holds_back(fd))
@@ -116,7 +115,7 @@ static int dump_inet(struct cop_dump *d, struct cop_dump_file *known, struct img
                                          (int)f->arg[IMG_SOCK_PROTOCOL], known->fd);
         add_peer_name(d, f, fd);
         f->arg[IMG_SOCK_STATE] = IMG_SOCK_IDLE;
-        f->arg[IMG_SOCK_SHUTDOWN] = is_hung_up(fd);
+        f->arg[IMG_SOCK_SHUTDOWN] = cop_dump_hung_up(fd);
         return cop_dump_queue(d, known, f, fd, err);
 }
 
@@ -235,6 +234,20 @@ static uint32_t find_listener(struct cop_dump *d, uint32_t end)
                         return i;
         }
         return IMG_NONE;
+}
+
+int cop_dump_new_socket(const struct cop_dump *d, int family, int type, int protocol, struct cop_error *err)
+{
+        struct cop_visit visit;
+        int r = cop_dump_enter(d, "net", CLONE_NEWNET, &visit, err);
+
+        if (r < 0)
+                return r;
+        _cleanup_close_ int fd = socket(family, type | SOCK_CLOEXEC, protocol);
+        if (fd < 0)
+                r = cop_error_errno(err, errno, "making a socket in the tree's network");
+        int left = cop_dump_leave(&visit, r < 0 ? NULL : err);
+        return r < 0 ? r : left < 0 ? left : TAKE_FD(fd);
 }
 
 struct cop_dump_file *cop_dump_known_socket(const struct cop_dump *d, uint32_t index)

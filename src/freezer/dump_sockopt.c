@@ -32,9 +32,6 @@
 #ifndef SO_RCVMARK
 #define SO_RCVMARK 75
 #endif
-#ifndef SO_PASSPIDFD
-#define SO_PASSPIDFD 76
-#endif
 #ifndef UDP_NO_CHECK6_TX
 #define UDP_NO_CHECK6_TX 101
 #define UDP_NO_CHECK6_RX 102

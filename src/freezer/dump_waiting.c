@@ -377,15 +377,10 @@ static int put_back_client(struct cop_dump *d, struct taken *t)
         return r;
 }
 
-static int new_socket(struct cop_dump *d, const struct img_file *f)
+/* Like this one. */
+static int new_socket(const struct cop_dump *d, const struct img_file *f)
 {
-        struct cop_visit visit;
-
-        if (cop_dump_enter(d, "net", CLONE_NEWNET, &visit, NULL) < 0)
-                return -EPERM;
-        int fd = socket((int)f->arg[IMG_SOCK_FAMILY], SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);
-        int r = fd < 0 ? -errno : fd;
-        return cop_dump_leave(&visit, NULL) < 0 ? -EPERM : r;
+        return cop_dump_new_socket(d, (int)f->arg[IMG_SOCK_FAMILY], SOCK_STREAM | SOCK_NONBLOCK, IPPROTO_TCP, NULL);
 }
 
 static int put_back_left(struct cop_dump *d, struct taken *t)

@@ -93,21 +93,6 @@ int cop_dump_leave(struct cop_visit *visit, struct cop_error *err)
         return r < 0 ? cop_error_errno(err, -r, "returning from a namespace of the tree") : 0;
 }
 
-/* A socket of the tree's network namespace, for questions about its sockets. */
-static int open_diag(struct cop_dump *d, struct cop_error *err)
-{
-        struct cop_visit visit;
-        int r = cop_dump_enter(d, "net", CLONE_NEWNET, &visit, err);
-
-        if (r < 0)
-                return r;
-        d->net_diag_fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, 4 /* NETLINK_SOCK_DIAG */);
-        if (d->net_diag_fd < 0)
-                r = cop_error_errno(err, errno, "asking about the tree's sockets");
-        int left = cop_dump_leave(&visit, r < 0 ? NULL : err);
-        return r < 0 ? r : left;
-}
-
 static int dump_uts(struct cop_dump *d, struct img_tree *t, struct cop_error *err)
 {
         struct utsname u = {0};
@@ -262,8 +247,10 @@ static int run_stages(struct cop_dump *d, struct cop_freeze_result *res, struct 
                 r = cop_dump_check_filters(d, err);
         if (r == 0)
                 r = dump_tree(d, err);
-        if (r == 0)
-                r = open_diag(d, err);
+        if (r == 0) {
+                d->net_diag_fd = cop_dump_new_socket(d, AF_NETLINK, SOCK_RAW, 4 /* NETLINK_SOCK_DIAG */, err);
+                r = MIN_OF(d->net_diag_fd, 0);
+        }
         STAGE(res, 1, last);
         if (r == 0)
                 r = cop_collect_memory(d, err);

@@ -20,7 +20,6 @@
 #include "freezer/restore_sock.h"
 #include "freezer/sock_diag.h"
 
-#define FILES_MAX 256UL
 #define ASKED_MAX 100 /* times 10 ms */
 
 /* Where a datagram goes: to the peer (length 0) or a name. */
@@ -58,11 +57,11 @@ static int send_message(void *argument)
 static int send_packet(struct cop_restore *r, int fd, const struct img_packet *p, bool stream,
                        const struct destination *to)
 {
-        char control[CMSG_SPACE(FILES_MAX * sizeof(int))] __attribute__((aligned(8)));
+        char control[CMSG_SPACE(COP_SOCKET_RIGHTS_MAX * sizeof(int))] __attribute__((aligned(8)));
         struct iovec iov = {.iov_base = (void *)(uintptr_t)cop_image_at(r->image, &p->data), .iov_len = p->data.length};
         struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
         const uint32_t *files = cop_image_at(r->image, &p->files);
-        size_t n = MIN_OF(p->files.length / sizeof(*files), FILES_MAX);
+        size_t n = MIN_OF(p->files.length / sizeof(*files), COP_SOCKET_RIGHTS_MAX);
 
         if (to && to->length) {
                 m.msg_name = (void *)(uintptr_t)&to->address;

@@ -35,7 +35,8 @@ SAMPLE_OWNER = ["fd/inotify", "mem/deleted_mapped", "mem/hidden", "mem/shared_an
 # What a process without a user namespace may do alone, or keeps from an engine without CAP_SYS_RESOURCE.
 SAMPLE_NO_USER = ["proc/credentials", "proc/schedule"]
 SOURCES = (".c", ".go", ".py", ".sh")
-NOT_VICTIMS = {"run.py", "endurance.py", "zdtm.py"}
+LIBRARIES = {"database.py"}  # of victims in the same folder
+NOT_VICTIMS = {"run.py", "endurance.py", "zdtm.py"} | LIBRARIES
 CFLAGS = "-std=gnu17 -O1 -g -D_GNU_SOURCE -Wall -Wextra -Werror -Wno-unused-parameter".split()
 
 
@@ -238,7 +239,7 @@ class Run:
         path = Path(path)
         if not self.owner:
             return str(path)
-        for file in {path, *path.parent.glob(path.stem + ".*")}:
+        for file in {path, *path.parent.glob(path.stem + ".*"), *(path.parent / name for name in LIBRARIES)}:
             if file.is_file():
                 os.chmod(shutil.copy(file, self.bin), 0o755)
         return str(self.bin / path.name)

@@ -47,6 +47,25 @@ static inline int unix_client(int type, const char *name, size_t n)
         return fd;
 }
 
+static inline int unix_listener(int type, const char *name, size_t n, int backlog)
+{
+        struct sockaddr_un a;
+        int fd = socket(AF_UNIX, type, 0);
+
+        CHECK(bind(fd, (struct sockaddr *)&a, unix_name(&a, name, n)) == 0 && listen(fd, backlog) == 0);
+        return fd;
+}
+
+/* Whom SO_PEERCRED names. */
+static inline pid_t unix_maker(int fd)
+{
+        struct ucred who;
+        socklen_t n = sizeof(who);
+
+        CHECK(getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) == 0);
+        return who.pid;
+}
+
 static inline int tcp_listen(struct sockaddr_in *a, int backlog)
 {
         socklen_t n = sizeof(*a);

@@ -3,19 +3,10 @@
  * victim: flavours=unfrozen,kill,run-on,twice,tracked */
 #include "../sock.h"
 
-static int listener(int type, const char *name, size_t n, int backlog)
-{
-        struct sockaddr_un a;
-        int fd = socket(AF_UNIX, type, 0);
-
-        CHECK(bind(fd, (struct sockaddr *)&a, unix_name(&a, name, n)) == 0 && listen(fd, backlog) == 0);
-        return fd;
-}
-
 int main(void)
 {
-        int path = listener(SOCK_STREAM, "path", 5, 10), abs = listener(SOCK_STREAM, "\0abstract", 9, 10),
-            seq = listener(SOCK_SEQPACKET, "seq", 4, 3), gone = listener(SOCK_STREAM, "gone", 5, 3);
+        int path = unix_listener(SOCK_STREAM, "path", 5, 10), abs = unix_listener(SOCK_STREAM, "\0abstract", 9, 10),
+            seq = unix_listener(SOCK_SEQPACKET, "seq", 4, 3), gone = unix_listener(SOCK_STREAM, "gone", 5, 3);
         int c1 = unix_client(SOCK_STREAM, "path", 5), c2 = unix_client(SOCK_STREAM, "path", 5),
             c3 = unix_client(SOCK_STREAM, "path", 5);
 #ifdef PENDING_DATA

@@ -39,15 +39,6 @@ static int by_send(void)
         return send(full, last, sizeof(last), 0) == sizeof(last) ? 3 : 1;
 }
 
-static int listener(int type, const char *name, size_t n)
-{
-        struct sockaddr_un a;
-        int fd = socket(AF_UNIX, type, 0);
-
-        CHECK(bind(fd, (struct sockaddr *)&a, unix_name(&a, name, n)) == 0 && listen(fd, 6) == 0);
-        return fd;
-}
-
 static size_t fill(int fd)
 {
         char block[BLOCK];
@@ -76,15 +67,6 @@ static int inherited(pid_t *who)
         close(pair[0]);
         close(pair[1]);
         return fd;
-}
-
-static pid_t maker(int fd)
-{
-        struct ucred who;
-        socklen_t n = sizeof(who);
-
-        CHECK(getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) == 0);
-        return who.pid;
 }
 
 /* By the end `s` of a client that had two numbers. */
@@ -152,7 +134,8 @@ static void check_messages(int l, int client)
 
 int main(void)
 {
-        int l = listener(SOCK_STREAM, NAME, sizeof(NAME) - 1), m = listener(SOCK_SEQPACKET, SEQ, sizeof(SEQ) - 1);
+        int l = unix_listener(SOCK_STREAM, NAME, sizeof(NAME) - 1, 6),
+            m = unix_listener(SOCK_SEQPACKET, SEQ, sizeof(SEQ) - 1, 6);
         struct epoll_event e = {.events = EPOLLIN | EPOLLET, .data.u64 = 98};
         struct timeval soon = {.tv_usec = 300000};
         pid_t gone;
@@ -202,7 +185,7 @@ int main(void)
         for (int i = 0; i < 7; i++)
                 CHECK((s[i] = accept(l, NULL, NULL)) >= 0);
         CHECK(fcntl(l, F_SETFL, O_NONBLOCK) == 0 && accept(l, NULL, NULL) == -1 && errno == EAGAIN);
-        CHECK(maker(s[0]) == getpid() && maker(s[1]) == getpid() && maker(s[4]) == gone);
+        CHECK(unix_maker(s[0]) == getpid() && unix_maker(s[1]) == getpid() && unix_maker(s[4]) == gone);
 
         expect(s[1], "please");
         CHECK(epoll_wait(ep, &e, 1, 0) == 0);

@@ -7,16 +7,6 @@
 
 #include "../sock.h"
 
-static int listener(int type, const char *name, size_t n)
-{
-        struct sockaddr_un a;
-        int fd = socket(AF_UNIX, type, 0), on = 1;
-
-        CHECK(setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) == 0);
-        CHECK(bind(fd, (struct sockaddr *)&a, unix_name(&a, name, n)) == 0 && listen(fd, 16) == 0);
-        return fd;
-}
-
 /* Connects, writes and ends. */
 static pid_t visitor(int fd)
 {
@@ -55,18 +45,12 @@ static pid_t sender(int fd, const char *text, int *fds, size_t n)
         return who;
 }
 
-static pid_t maker(int fd)
-{
-        struct ucred who;
-        socklen_t n = sizeof(who);
-
-        CHECK(getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) == 0);
-        return who.pid;
-}
-
 int main(void)
 {
-        int one = listener(SOCK_STREAM, "\0one", 4), two = listener(SOCK_SEQPACKET, "\0two", 4), p[2], tcp[2], pair[2];
+        int one = unix_listener(SOCK_STREAM, "\0one", 4, 16), two = unix_listener(SOCK_SEQPACKET, "\0two", 4, 16), p[2],
+            tcp[2], pair[2];
+        set_option(one, SOL_SOCKET, SO_PASSCRED, 1);
+        set_option(two, SOL_SOCKET, SO_PASSCRED, 1);
         CHECK(pipe(p) == 0 && write(p[1], "piped", 5) == 5 && socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
         tcp_pair(tcp);
         say(tcp[0], "before");
@@ -98,7 +82,7 @@ int main(void)
         int s[4], fds[3];
         for (int i = 0; i < 4; i++)
                 CHECK((s[i] = accept(one, NULL, NULL)) >= 0);
-        CHECK(maker(s[0]) == visited && maker(s[1]) == getpid());
+        CHECK(unix_maker(s[0]) == visited && unix_maker(s[1]) == getpid());
         CHECK(sender(s[0], "visited", fds, 1) == visited && read(fds[0], buf, 3) == 3 && memcmp(buf, "pip", 3) == 0);
         CHECK(sender(s[0], "and gone", NULL, 0) == visited);
         expect(s[0], "");
