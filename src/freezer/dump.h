@@ -134,8 +134,12 @@ int cop_dump_chain_begin(struct cop_dump *d, struct cop_error *err);
 void cop_dump_follow(const struct cop_dump *d, struct img_extent *e);
 /* At last, before the commit: few page files are to be in use. */
 int cop_dump_shorten_chain(struct cop_dump *d, struct cop_error *err);
-int cop_dump_object_pages(struct cop_dump *d, int fd, uint64_t size, uint32_t *ret_first, uint32_t *ret_count,
+/* dump_object.c: the content of f, whose size (arg[0]), kind and numbers are known, out of fd, by its holes: its extents.  What the parent
+ * image has of it (old, or NULL: it is looked for) is not written again where it is the same. */
+int cop_dump_object_pages(struct cop_dump *d, int fd, const struct img_file *old, struct img_file *f,
                           struct cop_error *err);
+/* dump_kept.c: what is in cop_freeze_request.kept_folders. */
+int cop_dump_kept_folders(struct cop_dump *d, struct cop_error *err);
 /* dump_fd.c: descriptors of all processes, and what belongs to those in flight from description `first` on. */
 int cop_dump_descriptors(struct cop_dump *d, struct cop_error *err);
 int cop_dump_descriptors_again(struct cop_dump *d, size_t first, struct cop_error *err);

@@ -85,7 +85,7 @@ static int dump_content(struct cop_dump *d, struct cop_dump_file *known, struct 
         _cleanup_close_ int reader = open_reader(fd);
         if (reader < 0)
                 return cop_error_errno(err, errno, "opening the %s %s", kind, fi->link);
-        return cop_dump_object_pages(d, reader, (uint64_t)fi->st.st_size, &f->first_extent, &f->extents, err);
+        return cop_dump_object_pages(d, reader, NULL, f, err);
 }
 
 int cop_dump_memfd(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct cop_fd_info *fi,

@@ -67,7 +67,7 @@ static int dump_mapped_object(struct cop_dump *d, uint32_t proc, const struct co
                 f->arg[1] = (uint64_t)fcntl(fd, F_GET_SEALS);
                 f->arg[2] = st.st_mode;
         }
-        return first ? cop_dump_object_pages(d, fd, (uint64_t)st.st_size, &f->first_extent, &f->extents, err) : 0;
+        return first ? cop_dump_object_pages(d, fd, NULL, f, err) : 0;
 }
 
 /* The name of an external file that is mapped, or NULL.  Overlayfs tells other numbers in maps than stat does.  A mapped file whose

@@ -274,6 +274,8 @@ static int run_stages(struct cop_dump *d, struct cop_freeze_result *res, struct 
         if (r == 0)
                 r = cop_tracker_precopied(d, err);
         if (r == 0)
+                r = cop_dump_kept_folders(d, err);
+        if (r == 0)
                 r = cop_dump_memory(d, err);
         if (r == 0)
                 r = dump_executables(d, err);

@@ -82,6 +82,9 @@ struct cop_freeze_request {
         struct cop_waits *waits;      /* may be NULL */
         struct cop_freeze_room *room; /* taken over, used or not, and freed; may be NULL */
         usec_t timeout;               /* for the stop; 0: 10 s */
+        /* Absolute paths, ended by NULL; borrowed; may be NULL.  Of those that are file systems in memory (tmpfs) the image has all that is in
+         * them, since the caller of the thaw mounts them empty.  At most 16,384 files and folders, 64 levels deep (not_freezable). */
+        const char *const *kept_folders;
         /* Called once while the whole tree stands still and its memory has been saved, to save what belongs to the same
          * instant (files); may be NULL.  Its failure is the freeze's. */
         int (*stopped)(void *userdata, struct cop_error *err);

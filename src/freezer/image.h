@@ -26,8 +26,8 @@
 #include "base/err.h"
 
 #define IMG_MAGIC "COPFRZ\r\n"
-#define IMG_VERSION 5
-#define IMG_VERSION_OLDEST 4 /* that is read: without IMG_HOT */
+#define IMG_VERSION 6
+#define IMG_VERSION_OLDEST 4 /* that is read: without IMG_HOT; 5: without IMG_FILE_KEPT */
 #define IMG_PAGE 4096U
 #define IMG_NONE UINT32_MAX
 #define IMG_ADDRESS_END 0x7ffffffff000ULL /* of what user space has */
@@ -257,6 +257,8 @@ enum img_file_kind {
         IMG_FILE_PROC, /* a file of procfs or a namespace file: opened by path, late; arg[0]: of a process that has ended */
         IMG_FILE_SYSV,   /* arg: shm id, key, mode, uid, gid, size */
         IMG_FILE_PACKET, /* sockets.h */
+        IMG_FILE_KEPT, /* of a folder in memory, open or not, made before others are opened; as IMG_FILE_REGULAR; data: where a link leads;
+                          link: one file of several names */
         IMG_FILE_KIND_MAX,
 };
 

@@ -153,8 +153,8 @@ static bool check_file(const struct cop_image *im, uint32_t i)
         const struct img_file *f = IMG_RECORD(im, IMG_FILES, img_file, i);
 
         return f->kind > 0 && f->kind < IMG_FILE_KIND_MAX && string_ok(im, &f->path) && ref_ok(im, &f->data) &&
-               (f->kind != IMG_FILE_DIRECTORY || string_ok(im, &f->data)) && ref_ok(im, &f->peer) &&
-               string_ok(im, &f->place) && ref_ok(im, &f->filter) && ref_ok(im, &f->groups) &&
+               ((f->kind != IMG_FILE_DIRECTORY && f->kind != IMG_FILE_KEPT) || string_ok(im, &f->data)) &&
+               ref_ok(im, &f->peer) && string_ok(im, &f->place) && ref_ok(im, &f->filter) && ref_ok(im, &f->groups) &&
                range_ok(im, IMG_EXTENTS, f->first_extent, f->extents) &&
                range_ok(im, IMG_WATCHES, f->first_watch, f->watches) &&
                range_ok(im, IMG_PACKETS, f->first_packet, f->packets);

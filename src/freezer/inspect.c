@@ -22,7 +22,7 @@ static const char *kind_name(uint32_t kind)
         static const char *const names[IMG_FILE_KIND_MAX] = {
                 "?",       "file",     "folder",   "device", "pipe",  "fifo", "eventfd", "epoll",
                 "timerfd", "signalfd", "inotify",  "memfd",  "pidfd", "unix", "inet",    "netlink",
-                "ptmx",    "pts",      "external", "shmem",  "proc",  "sysv", "packet"};
+                "ptmx",    "pts",      "external", "shmem",  "proc",  "sysv", "packet",  "kept"};
 
         return kind < IMG_FILE_KIND_MAX ? names[kind] : "?";
 }

@@ -117,6 +117,8 @@ static int supervise(struct cop_thaw_result *res, struct cop_waits *waits)
 
 /* ---- namespaces like a sandbox's ---- */
 
+static const char *const kept_folders[] = {"/dev/shm", NULL};
+
 static int setup_inside(void *userdata, struct cop_error *err)
 {
         struct ifreq req = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING};
@@ -127,6 +129,7 @@ static int setup_inside(void *userdata, struct cop_error *err)
         if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
             mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0)
                 return cop_error_errno(err, errno, "mounting /proc");
+        (void)mount("tmpfs", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777");
         (void)mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620");
         return 0;
 }
@@ -329,6 +332,7 @@ static int command_freeze(const struct options *o)
                 .externals = o->externals,
                 .external_count = o->external_count,
                 .waits = load_waits(o),
+                .kept_folders = kept_folders,
         };
 
         if (image_fd < 0 || o->root <= 0 || !req.waits)
@@ -375,6 +379,7 @@ static int command_track(const struct options *o)
                                                  .tracker = tracker,
                                                  .waits = waits,
                                                  .room = TAKE_PTR(room),
+                                                 .kept_folders = kept_folders,
                                                  .externals = o->externals,
                                                  .external_count = o->external_count};
                 if (o->kill && i == o->count - 1)

@@ -99,6 +99,8 @@ int cop_restore_reopen(int fd, int flags);
 int cop_restore_sibling(const struct cop_restore *r, uint32_t index);
 int cop_restore_file_pages(struct cop_restore *r, const struct img_file *f, int fd);
 int cop_restore_attributes(int fd, const struct img_file *f, mode_t mode);
+/* restore_kept.c: what was in folders in memory. */
+int cop_restore_kept(struct cop_restore *r, struct cop_error *err);
 /* restore_removed.c: a file, FIFO, folder or symbolic link made again without a name, with all that belongs to it, open for anything;
  * a description of one that is no FIFO.  A descriptor. */
 int cop_restore_without_name(struct cop_restore *r, const struct img_file *f);

@@ -52,9 +52,11 @@ static bool is_socket_file(const struct img_file *f)
         return f->kind == IMG_FILE_DIRECTORY && S_ISSOCK(f->arg[1]);
 }
 
+/* Not to be opened before the tree is there, or ever. */
 static bool late(const struct img_file *f)
 {
-        return (f->kind == IMG_FILE_PIDFD && f->arg[0]) || f->kind == IMG_FILE_PROC || f->kind == IMG_FILE_SYSV ||
+        return f->kind == IMG_FILE_KEPT || (f->kind == IMG_FILE_PIDFD && f->arg[0]) || f->kind == IMG_FILE_PROC ||
+               f->kind == IMG_FILE_SYSV ||
                (f->kind == IMG_FILE_DEVICE && major((dev_t)f->arg[0]) == 5 && minor((dev_t)f->arg[0]) == 0);
 }
 
@@ -504,8 +506,12 @@ static int make_objects(struct cop_restore *r, struct cop_error *err)
 
 int cop_restore_objects(struct cop_restore *r, struct cop_error *err)
 {
+        int ret = cop_restore_kept(r, err);
+
+        if (ret < 0)
+                return ret;
         cop_restore_open_beside(r);
-        int ret = make_objects(r, err);
+        ret = make_objects(r, err);
 
         cop_restore_beside_done(r);
         for (uint32_t i = 0; ret == 0 && i < r->image->count[IMG_FILES]; i++) {

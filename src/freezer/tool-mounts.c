@@ -30,7 +30,7 @@ static bool take(struct cop_mounts *ours, const struct cop_mountinfo *m)
 /* setup_inside() mounts each once. */
 static bool is_made_by_setup(const struct cop_mountinfo *m, unsigned *seen)
 {
-        static const char *const points[] = {"/proc", "/dev/pts"};
+        static const char *const points[] = {"/proc", "/dev/shm", "/dev/pts"};
 
         for (unsigned i = 0; i < ELEMENTSOF(points); i++)
                 if (strcmp(m->mount_point, points[i]) == 0 && !(*seen & 1U << i)) {

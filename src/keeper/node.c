@@ -311,6 +311,8 @@ static int empty_folder(int fd, struct cop_error *err)
 
 static int make_request(struct cop_keep *k, struct cop_keep_node *n, struct cop_error *err)
 {
+        /* The tmpfs of a sandbox in which its own processes keep things (mounts.c). */
+        static const char *const kept[] = {"/dev/shm", "/run", NULL};
         bool end = n->flags & COP_NODE_END;
         int r = n->mem_fd < 0 ? make_folder(n->node_fd, "mem", &n->mem_fd, err) : 0;
 
@@ -325,6 +327,7 @@ static int make_request(struct cop_keep *k, struct cop_keep_node *n, struct cop_
                 .flags = end ? COP_FREEZE_KILL | COP_FREEZE_SYNC : 0, /* else our own thread syncs it */
                 .tracker = k->tracker,
                 .waits = cop_keep_waits(k),
+                .kept_folders = kept,
                 .stopped = take_the_rest,
                 .userdata = n,
         };

@@ -55,6 +55,38 @@ def test_wakes_with_checkpoints_in_between(make):
         assert sandbox.text(f"kept == {{n: f'v{{n}}' for n in range({n + 1})}}, pid == os.getpid()") == "(True, True)"
 
 
+def test_files_in_memory(make):
+    """Named shared memory, locks by which new processes find it, and sockets and files in /run: with the memory, in every state."""
+    sandbox = make()
+    sandbox.ok("""
+import multiprocessing, os, socket
+from multiprocessing import shared_memory
+spawn = multiprocessing.get_context("spawn")
+lock, memory = spawn.Lock(), shared_memory.SharedMemory("kept", create=True, size=3 << 20)
+memory.buf[-1] = 41
+server = socket.socket(socket.AF_UNIX)
+server.bind("/run/lock/server.sock"); server.listen()
+open("/run/lock/server.pid", "w").write("17")
+""")
+    check = """
+memory.buf[-1] += 1
+again = shared_memory.SharedMemory("kept")
+client = socket.socket(socket.AF_UNIX); client.connect("/run/lock/server.sock"); client.close(); server.accept()[0].close()
+seen = again.buf[-1], open("/run/lock/server.pid").read(), os.path.exists("/dev/shm/sem." + lock._semlock.name[1:])
+again.close()
+"""
+    sandbox.ok(check)
+    assert sandbox.text("seen") == "(42, '17', True)"
+    sandbox.suspend()
+    assert sandbox.resume()["memoryRestored"] is True
+    sandbox.ok(check)
+    assert sandbox.text("seen") == "(43, '17', True)"
+    sandbox.ok("os.unlink('/run/lock/server.pid'); memory.buf[-1] = 7")
+    sandbox.undo(1)
+    sandbox.ok(check)
+    assert sandbox.text("seen") == "(44, '17', True)"
+
+
 def test_4_resume_without_a_wait(shared):
     for _ in range(3):
         shared.suspend()

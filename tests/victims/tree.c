@@ -12,7 +12,7 @@ struct shared {
 
 static void settle(struct shared *s)
 {
-        s->ready++;
+        __atomic_add_fetch(&s->ready, 1, __ATOMIC_SEQ_CST); /* several do so at once */
         while (!s->go)
                 usleep(2000);
 }
