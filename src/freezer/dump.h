@@ -147,6 +147,8 @@ int cop_dump_descriptors_again(struct cop_dump *d, size_t first, struct cop_erro
 const char *cop_dump_external_name(const struct cop_dump *d, const struct stat *st);
 /* What a thaw gives to a file that it makes anew. */
 void cop_dump_attributes(const struct cop_dump *d, struct img_file *f, const struct stat *st);
+/* Where a link leads (f->data): the one of that name, or with "" fd itself (O_PATH). */
+int cop_dump_link_target(struct cop_dump *d, int fd, const char *name, struct img_file *f, struct cop_error *err);
 /* A file to be read without a trace, as far as the engine may. */
 int cop_dump_open_reader(int dir_fd, const char *path);
 /* A removed folder for which no descriptor need stand; its index in IMG_FILES. */

@@ -138,18 +138,24 @@ static void describe_folder(const struct cop_dump *d, struct img_file *f, const 
         cop_dump_attributes(d, f, st);
 }
 
-/* Where a link leads, of one that is open. */
-static int dump_symlink(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct cop_error *err)
+int cop_dump_link_target(struct cop_dump *d, int fd, const char *name, struct img_file *f, struct cop_error *err)
 {
         char target[4096];
-        int fd = cop_dump_duplicate(d, known, err);
-        ssize_t n = fd < 0 ? fd : readlinkat(fd, "", target, sizeof(target) - 1);
+        ssize_t n = readlinkat(fd, name, target, sizeof(target) - 1);
 
         if (n < 0)
-                return fd < 0 ? fd : cop_error_errno(err, errno, "reading a removed symbolic link");
+                return cop_error_errno(err, errno, "reading a symbolic link");
         target[n] = '\0';
         f->data = cop_image_puts(d->writer, target);
         return 0;
+}
+
+static int dump_removed_symlink(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f,
+                                struct cop_error *err)
+{
+        int fd = cop_dump_duplicate(d, known, err);
+
+        return fd < 0 ? fd : cop_dump_link_target(d, fd, "", f, err);
 }
 
 int cop_dump_folder(struct cop_dump *d, struct cop_dump_file *known, struct img_file *f, struct cop_fd_info *fi,
@@ -168,7 +174,7 @@ int cop_dump_folder(struct cop_dump *d, struct cop_dump_file *known, struct img_
                 f->link = cop_dump_link(d, known->dev, known->ino, &first);
         }
         f->path = cop_image_puts(d->writer, fi->link);
-        return f->arg[2] == 0 && S_ISLNK(fi->st.st_mode) ? dump_symlink(d, known, f, err) : 0;
+        return f->arg[2] == 0 && S_ISLNK(fi->st.st_mode) ? dump_removed_symlink(d, known, f, err) : 0;
 }
 
 uint32_t cop_dump_removed_folder(struct cop_dump *d, const char *path, const struct stat *st)

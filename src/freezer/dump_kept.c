@@ -24,31 +24,51 @@
 
 struct walk {
         struct cop_dump *d;
-        char path[4096];       /* of what is looked at, as the tree sees it */
-        dev_t dev;             /* of the folder's file system: others are mounts, which the caller of the thaw makes */
-        uint32_t entries, old; /* old: where in the parent's files to look first */
+        char path[4096]; /* of what is looked at, as the tree sees it */
+        dev_t dev;       /* of the folder's file system: others are mounts, which the caller of the thaw makes */
+        uint32_t entries;
+        struct old {
+                const char *path;
+                const struct img_file *file;
+        } * old; /* owned: what the parent image has, by path */
+        size_t old_count;
 };
 
-static int refuse(const struct walk *w, struct cop_error *err, const char *why)
+static int refuse(const struct walk *w, struct cop_error *err, const char *why, unsigned most)
 {
-        return cop_error_set(err, EOPNOTSUPP, COP_ERR_not_freezable, "%.400s %s: cannot be frozen", w->path, why);
+        return cop_error_set(err, EOPNOTSUPP, COP_ERR_not_freezable,
+                             "%.400s %s (%u at most in memory): cannot be frozen", w->path, why, most);
 }
 
-/* What the parent image has under this name, or NULL.  It is likely to have the same in the same order. */
-static const struct img_file *find_old(struct walk *w)
+static int compare_paths(const void *a, const void *b)
+{
+        return strcmp(((const struct old *)a)->path, ((const struct old *)b)->path);
+}
+
+static int collect_old(struct walk *w, struct cop_error *err)
 {
         const struct cop_image *im = w->d->parent;
         uint32_t n = im ? im->count[IMG_FILES] : 0;
 
+        w->old = calloc(n + 1, sizeof(*w->old));
+        if (!w->old)
+                return cop_error_errno(err, ENOMEM, "freezing");
         for (uint32_t i = 0; i < n; i++) {
-                uint32_t at = w->old + i < n ? w->old + i : w->old + i - n;
-                const struct img_file *f = IMG_RECORD(im, IMG_FILES, img_file, at);
-                if (f->kind != IMG_FILE_KEPT || strcmp(cop_image_at(im, &f->path), w->path) != 0)
-                        continue;
-                w->old = at + 1 < n ? at + 1 : 0;
-                return f;
+                const struct img_file *f = IMG_RECORD(im, IMG_FILES, img_file, i);
+                if (f->kind == IMG_FILE_KEPT)
+                        w->old[w->old_count++] = (struct old){cop_image_at(im, &f->path), f};
         }
-        return NULL;
+        qsort(w->old, w->old_count, sizeof(*w->old), compare_paths);
+        return 0;
+}
+
+/* What the parent image has under this name, or NULL. */
+static const struct img_file *find_old(const struct walk *w)
+{
+        const struct old *old =
+                bsearch(&(struct old){.path = w->path}, w->old, w->old_count, sizeof(*w->old), compare_paths);
+
+        return old ? old->file : NULL;
 }
 
 static int add_content(struct walk *w, int folder_fd, const char *name, struct img_file *f, struct cop_error *err)
@@ -67,8 +87,8 @@ static int add_content(struct walk *w, int folder_fd, const char *name, struct i
 static int add(struct walk *w, int folder_fd, const char *name, const struct stat *st, struct cop_error *err)
 {
         struct img_file f = {.kind = IMG_FILE_KEPT, .dev = st->st_dev, .ino = st->st_ino};
-        char target[4096];
         bool first = true;
+        int r = 0;
 
         f.arg[0] = S_ISREG(st->st_mode) ? (uint64_t)st->st_size : 0;
         f.arg[1] = st->st_mode;
@@ -76,17 +96,12 @@ static int add(struct walk *w, int folder_fd, const char *name, const struct sta
         cop_dump_attributes(w->d, &f, st);
         if (!S_ISDIR(st->st_mode) && st->st_nlink > 1)
                 f.link = cop_dump_link(w->d, st->st_dev, st->st_ino, &first);
-        if (S_ISLNK(st->st_mode)) {
-                ssize_t n = readlinkat(folder_fd, name, target, sizeof(target) - 1);
-                if (n < 0)
-                        return cop_error_errno(err, errno, "reading the link %s", w->path);
-                target[n] = '\0';
-                f.data = cop_image_puts(w->d->writer, target);
-        } else if (S_ISREG(st->st_mode) && first) {
-                int r = add_content(w, folder_fd, name, &f, err);
-                if (r < 0)
-                        return r;
-        }
+        if (S_ISLNK(st->st_mode))
+                r = cop_dump_link_target(w->d, folder_fd, name, &f, err);
+        else if (S_ISREG(st->st_mode) && first)
+                r = add_content(w, folder_fd, name, &f, err);
+        if (r < 0)
+                return r;
         f.path = cop_image_puts(w->d->writer, w->path);
         cop_image_add(w->d->writer, IMG_FILES, &f);
         return 0;
@@ -101,34 +116,34 @@ static int walk_entry(struct walk *w, int folder_fd, const char *name, unsigned 
         int r = 0;
 
         if ((size_t)snprintf(w->path + length, sizeof(w->path) - length, "/%s", name) >= sizeof(w->path) - length)
-                return refuse(w, err, "has a name that is too long");
+                return refuse(w, err, "has a path that is too long", sizeof(w->path) - 1);
         if (++w->entries > ENTRIES_MAX)
-                r = refuse(w, err, "is one of too many files in memory (16384 at most in /dev/shm and /run)");
+                r = refuse(w, err, "is one of too many files", ENTRIES_MAX);
         else if (fstatat(folder_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
                 r = cop_error_errno(err, errno, "looking at %s", w->path);
         else if (st.st_dev == w->dev && !S_ISCHR(st.st_mode) && !S_ISBLK(st.st_mode))
                 r = add(w, folder_fd, name, &st, err);
         if (r == 0 && S_ISDIR(st.st_mode) && st.st_dev == w->dev) {
-                _cleanup_close_ int fd = openat(folder_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+                int fd = openat(folder_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
                 r = fd < 0 ? cop_error_errno(err, errno, "opening %s", w->path) : walk_folder(w, fd, depth + 1, err);
         }
         w->path[length] = '\0';
         return r;
 }
 
-/* fd is borrowed. */
+/* fd is taken over. */
 static int walk_folder(struct walk *w, int fd, unsigned depth, struct cop_error *err)
 {
-        int own = fcntl(fd, F_DUPFD_CLOEXEC, 0), r = 0;
-        _cleanup_closedir_ DIR *dir = own < 0 ? NULL : fdopendir(own);
+        _cleanup_closedir_ DIR *dir = fdopendir(fd);
+        int r = 0;
 
         if (!dir) {
                 r = cop_error_errno(err, errno, "reading %s", w->path);
-                cop_close(own);
+                cop_close(fd);
                 return r;
         }
         if (depth > DEPTH_MAX)
-                return refuse(w, err, "has folders too deep in each other (64 at most in memory)");
+                return refuse(w, err, "has folders too deep in each other", DEPTH_MAX);
         while (r == 0) {
                 errno = 0;
                 const struct dirent *entry = readdir(dir);
@@ -143,7 +158,6 @@ static int walk_folder(struct walk *w, int fd, unsigned depth, struct cop_error 
 int cop_dump_kept_folders(struct cop_dump *d, struct cop_error *err)
 {
         const char *const *folder = d->request->kept_folders;
-        int r = 0;
 
         if (!folder)
                 return 0;
@@ -151,6 +165,7 @@ int cop_dump_kept_folders(struct cop_dump *d, struct cop_error *err)
         if (root_fd < 0)
                 return cop_error_errno(err, errno, "opening the root of the tree");
         struct walk w = {.d = d};
+        int r = collect_old(&w, err);
         for (; *folder && r == 0; folder++) {
                 _cleanup_close_ int fd = cop_open_beneath(root_fd, *folder + 1, O_RDONLY | O_DIRECTORY, 0, false, NULL);
                 struct statfs fs;
@@ -161,7 +176,8 @@ int cop_dump_kept_folders(struct cop_dump *d, struct cop_error *err)
                 w.dev = st.st_dev;
                 r = add(&w, fd, ".", &st, err);
                 if (r == 0)
-                        r = walk_folder(&w, fd, 0, err);
+                        r = walk_folder(&w, TAKE_FD(fd), 0, err);
         }
+        free(w.old);
         return r;
 }

@@ -94,11 +94,11 @@ void cop_restore_foreground(struct cop_restore *r, const struct img_proc *p);
 #define COP_FLAGS_SET (O_APPEND | O_NONBLOCK | O_DIRECT | O_NOATIME)
 #define COP_FLAGS_OPEN (O_ACCMODE | COP_FLAGS_SET | O_PATH | O_DIRECTORY | O_SYNC | O_DSYNC | O_NOFOLLOW)
 /* Another description of the same file (not of a folder); of an earlier file with the same link the descriptor, or -1; the contents
- * of a file; its owner, mode and times, in that order.  -errno. */
+ * of a file; owner, mode and times, in that order, of what has that name (a path with AT_FDCWD), or with "" of fd itself.  -errno. */
 int cop_restore_reopen(int fd, int flags);
 int cop_restore_sibling(const struct cop_restore *r, uint32_t index);
 int cop_restore_file_pages(struct cop_restore *r, const struct img_file *f, int fd);
-int cop_restore_attributes(int fd, const struct img_file *f, mode_t mode);
+int cop_restore_attributes(int fd, const char *name, const struct img_file *f, mode_t mode);
 /* restore_kept.c: what was in folders in memory. */
 int cop_restore_kept(struct cop_restore *r, struct cop_error *err);
 /* restore_removed.c: a file, FIFO, folder or symbolic link made again without a name, with all that belongs to it, open for anything;

@@ -114,7 +114,7 @@ static int open_memfd(struct cop_restore *r, uint32_t index)
         int ret = cop_restore_file_pages(r, f, fd);
         if (ret < 0)
                 return ret;
-        ret = shmem ? 0 : cop_restore_attributes(fd, f, (mode_t)f->arg[2]);
+        ret = shmem ? 0 : cop_restore_attributes(fd, "", f, (mode_t)f->arg[2]);
         if (ret < 0)
                 return ret;
         if (!shmem && f->arg[1] && !cop_restore_seals_late(f) && fcntl(fd, F_ADD_SEALS, (int)f->arg[1]) < 0)

@@ -11,22 +11,6 @@
 #include "base/cleanup.h"
 #include "freezer/restore.h"
 
-static int set_attributes(const struct cop_restore *r, const struct img_file *f)
-{
-        const char *path = cop_restore_string(r, &f->path);
-        const struct timespec times[2] = {
-                {(time_t)f->arg[IMG_ARG_ATIME], (long)f->arg[IMG_ARG_ATIME_NS]},
-                {(time_t)f->arg[IMG_ARG_MTIME], (long)f->arg[IMG_ARG_MTIME_NS]},
-        };
-        mode_t mode = (mode_t)f->arg[1];
-
-        if (lchown(path, (uid_t)f->arg[IMG_ARG_UID], (gid_t)f->arg[IMG_ARG_GID]) < 0 ||
-            (!S_ISLNK(mode) && chmod(path, mode & 07777) < 0) ||
-            utimensat(AT_FDCWD, path, times, AT_SYMLINK_NOFOLLOW) < 0)
-                return -errno;
-        return 0;
-}
-
 static int make_file(struct cop_restore *r, const struct img_file *f, const char *path)
 {
         _cleanup_close_ int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -47,8 +31,7 @@ static uint32_t find_first_name(const struct cop_restore *r, uint32_t index)
         return IMG_NONE;
 }
 
-/* 0 or -errno; done: nothing has to be set any more. */
-static int make(struct cop_restore *r, uint32_t index, bool *ret_done)
+static int make(struct cop_restore *r, uint32_t index)
 {
         const struct img_file *f = RESTORE_FILE(r, index);
         const char *path = cop_restore_string(r, &f->path);
@@ -56,7 +39,6 @@ static int make(struct cop_restore *r, uint32_t index, bool *ret_done)
         mode_t type = (mode_t)f->arg[1] & S_IFMT;
         struct stat st;
 
-        *ret_done = first != IMG_NONE || type == S_IFDIR; /* folders later */
         if (type == S_IFDIR) {
                 if (mkdir(path, 0700) == 0)
                         return 0;
@@ -80,31 +62,39 @@ static int make(struct cop_restore *r, uint32_t index, bool *ret_done)
         }
 }
 
+static bool is_folder(const struct img_file *f)
+{
+        return f->kind == IMG_FILE_KEPT && S_ISDIR((mode_t)f->arg[1]);
+}
+
+static int set_attributes(const struct cop_restore *r, const struct img_file *f)
+{
+        return cop_restore_attributes(AT_FDCWD, cop_restore_string(r, &f->path), f, (mode_t)f->arg[1]);
+}
+
+static int failed(const struct cop_restore *r, const struct img_file *f, int errnum, struct cop_error *err)
+{
+        return cop_error_errno(err, -errnum, "making %s again", cop_restore_string(r, &f->path));
+}
+
 int cop_restore_kept(struct cop_restore *r, struct cop_error *err)
 {
-        uint32_t n = r->image->count[IMG_FILES], folders = 0;
+        uint32_t n = r->image->count[IMG_FILES];
 
         for (uint32_t i = 0; i < n; i++) {
                 const struct img_file *f = RESTORE_FILE(r, i);
-                bool done;
-                if (f->kind != IMG_FILE_KEPT)
-                        continue;
-                int ret = make(r, i, &done);
-                if (ret == 0 && !done)
+                int ret = f->kind == IMG_FILE_KEPT ? make(r, i) : 0;
+                if (ret == 0 && f->kind == IMG_FILE_KEPT && !is_folder(f))
                         ret = set_attributes(r, f);
                 if (ret < 0)
-                        return cop_error_errno(err, -ret, "making %s again", cop_restore_string(r, &f->path));
-                folders += S_ISDIR((mode_t)f->arg[1]);
+                        return failed(r, f, ret, err);
         }
         /* When all is in them, since that changes their times and needs the right to write. */
-        for (uint32_t i = n; i > 0 && folders > 0; i--) {
+        for (uint32_t i = n; i > 0; i--) {
                 const struct img_file *f = RESTORE_FILE(r, i - 1);
-                if (f->kind != IMG_FILE_KEPT || !S_ISDIR((mode_t)f->arg[1]))
-                        continue;
-                int ret = set_attributes(r, f);
+                int ret = is_folder(f) ? set_attributes(r, f) : 0;
                 if (ret < 0)
-                        return cop_error_errno(err, -ret, "making %s again", cop_restore_string(r, &f->path));
-                folders--;
+                        return failed(r, f, ret, err);
         }
         return 0;
 }

@@ -15,15 +15,20 @@
 
 #define NAME_SIZE 4200
 
-int cop_restore_attributes(int fd, const struct img_file *f, mode_t mode)
+int cop_restore_attributes(int fd, const char *name, const struct img_file *f, mode_t mode)
 {
         const struct timespec times[2] = {
                 {(time_t)f->arg[IMG_ARG_ATIME], (long)f->arg[IMG_ARG_ATIME_NS]},
                 {(time_t)f->arg[IMG_ARG_MTIME], (long)f->arg[IMG_ARG_MTIME_NS]},
         };
 
-        if (fchownat(fd, "", (uid_t)f->arg[IMG_ARG_UID], (gid_t)f->arg[IMG_ARG_GID], AT_EMPTY_PATH) < 0 ||
-            (!S_ISLNK(mode) && fchmod(fd, mode & 07777) < 0) || utimensat(fd, "", times, AT_EMPTY_PATH) < 0)
+        const int at = AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW;
+
+        if (fchownat(fd, name, (uid_t)f->arg[IMG_ARG_UID], (gid_t)f->arg[IMG_ARG_GID], at) < 0)
+                return -errno;
+        if (!S_ISLNK(mode) && (name[0] ? fchmodat(fd, name, mode & 07777, 0) : fchmod(fd, mode & 07777)) < 0)
+                return -errno;
+        if (utimensat(fd, name, times, at) < 0)
                 return -errno;
         return 0;
 }
@@ -84,7 +89,7 @@ int cop_restore_without_name(struct cop_restore *r, const struct img_file *f)
         if (ret == 0 && f->kind == IMG_FILE_REGULAR)
                 ret = ftruncate(fd, (off_t)f->arg[0]) < 0 ? -errno : cop_restore_file_pages(r, f, fd);
         if (ret == 0)
-                ret = cop_restore_attributes(fd, f, (mode_t)f->arg[1]);
+                ret = cop_restore_attributes(fd, "", f, (mode_t)f->arg[1]);
         return ret < 0 ? ret : TAKE_FD(fd);
 }
 

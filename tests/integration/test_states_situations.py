@@ -185,8 +185,9 @@ def test_18_a_detached_command_is_running(api, shared):
     shared.suspend()
     shared.resume()
     assert api.get(f"{shared.path}/commands/{command['pid']}")["status"] == "running"
-    state = shared.exec(f"cut -d' ' -f3 /proc/{command['pid']}/stat")["stdout"].strip()
-    assert state == "S"
+    # A process that was woken may still wait for a processor (R) before it sleeps on.
+    stat = f"cut -d' ' -f3 /proc/{command['pid']}/stat"
+    wait_for(lambda: shared.exec(stat)["stdout"].strip() == "S")
     api.post(f"{shared.path}/commands/{command['pid']}/kill", {"signal": "KILL"})
     wait_for(lambda: api.get(f"{shared.path}/commands/{command['pid']}")["status"] == "killed")
 
