@@ -131,6 +131,7 @@ struct cop_engine {
         char *home, *keeper_path, *pack_path, *image_tool, *recipes; /* owned */
         char *compare_path;                                          /* owned; NULL = there is none */
         struct cop_sandbox *sandboxes;                               /* owned list: all that have not ended */
+        void *sandboxes_by_id;                                       /* the same in a tree, see tsearch(3) */
         struct cop_sandbox *prepared;                                /* owned list (sandbox-prepare.c) */
         struct cop_spares *spares;                                   /* owned, NULL = none yet (spare.c) */
         struct cop_op *ops;                                          /* operations under way */

@@ -97,7 +97,7 @@ static struct cop_sandbox *prepare(struct cop_engine *e, struct cop_sandbox_row 
 
         if (!row || cop_sandbox_new(e, row, &p, &err) < 0)
                 return NULL;
-        e->sandboxes = p->next; /* it has just become the first */
+        cop_sandbox_delist(p);
         p->next = e->prepared;
         e->prepared = p;
         if (begin(p, &err) == 0)

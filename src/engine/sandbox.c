@@ -1,6 +1,7 @@
 #include "engine/node.h"
 
 #include <fcntl.h>
+#include <search.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +18,32 @@ struct cop_sandbox_waiter {
 };
 
 /* -- making, freeing ----------------------------------------------------------------------------------------------- */
+
+/* -- the list, and the tree by which one of a thousand is found ---------------------------------------------------- */
+
+static int compare_ids(const void *a, const void *b)
+{
+        return strcmp(((const struct cop_sandbox *)a)->id, ((const struct cop_sandbox *)b)->id);
+}
+
+static int enlist(struct cop_sandbox *sb, struct cop_error *err)
+{
+        if (!tsearch(sb, &sb->engine->sandboxes_by_id, compare_ids))
+                return cop_error_errno(err, ENOMEM, "sandbox");
+        sb->next = sb->engine->sandboxes;
+        sb->engine->sandboxes = sb;
+        return 0;
+}
+
+void cop_sandbox_delist(struct cop_sandbox *sb)
+{
+        for (struct cop_sandbox **at = &sb->engine->sandboxes; *at; at = &(*at)->next)
+                if (*at == sb) {
+                        *at = sb->next;
+                        tdelete(sb, &sb->engine->sandboxes_by_id, compare_ids);
+                        break;
+                }
+}
 
 int cop_sandbox_new(struct cop_engine *e, struct cop_sandbox_row *row, struct cop_sandbox **ret, struct cop_error *err)
 {
@@ -36,8 +63,8 @@ int cop_sandbox_new(struct cop_engine *e, struct cop_sandbox_row *row, struct co
                 cop_error_errno(err, r, "%s", e->home);
         if (r == 0 && row->name && !(sb->name = strdup(row->name)))
                 r = cop_error_errno(err, ENOMEM, "sandbox");
-        sb->next = e->sandboxes;
-        e->sandboxes = sb;
+        if (r == 0)
+                r = enlist(sb, err);
         if (r < 0) {
                 cop_sandbox_drop(sb);
                 return r;
@@ -54,11 +81,7 @@ void cop_sandbox_drop_keeper(struct cop_sandbox *sb)
 
 void cop_sandbox_drop(struct cop_sandbox *sb)
 {
-        for (struct cop_sandbox **at = &sb->engine->sandboxes; *at; at = &(*at)->next)
-                if (*at == sb) {
-                        *at = sb->next;
-                        break;
-                }
+        cop_sandbox_delist(sb);
         cop_sandbox_drop_keeper(sb);
         cop_sandbox_end_drop(sb);
         cop_sandbox_start_drop(sb);
@@ -90,6 +113,8 @@ int cop_sandbox_open_folders(struct cop_sandbox *sb, struct cop_error *err)
 {
         char path[4200];
 
+        if (sb->ipc_fd >= 0 && sb->logs_fd >= 0)
+                return 0; /* it was started or thawed by this daemon, which then takes its kernels over */
         int r = cop_path_format(path, sizeof(path), "%s/run/ipc", sb->dir);
         sb->ipc_fd = r < 0 ? r : open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (sb->ipc_fd < 0)
@@ -160,18 +185,24 @@ void cop_sandbox_on_lost(const struct cop_error *err, void *userdata)
 
 struct cop_sandbox *cop_sandbox_by_id(struct cop_engine *e, const char *id)
 {
-        for (struct cop_sandbox *sb = e->sandboxes; sb; sb = sb->next)
-                if (strcmp(sb->id, id) == 0)
-                        return sb;
-        return NULL;
+        struct cop_sandbox like;
+
+        if (strlen(id) >= sizeof(like.id))
+                return NULL;
+        memcpy(like.id, id, strlen(id) + 1);
+        struct cop_sandbox *const *found = tfind(&like, &e->sandboxes_by_id, compare_ids);
+        return found ? *found : NULL;
 }
 
 struct cop_sandbox *cop_sandbox_by_ref(struct cop_engine *e, const char *ref)
 {
-        for (struct cop_sandbox *sb = e->sandboxes; sb; sb = sb->next)
+        struct cop_sandbox *found = cop_sandbox_by_id(e, ref);
+
+        /* No name is like an id (cop_name_valid). */
+        for (struct cop_sandbox *sb = found ? NULL : e->sandboxes; sb; sb = sb->next)
                 if (sb->name && sb->state < COP_SANDBOX_ENDING && strcmp(sb->name, ref) == 0)
                         return sb;
-        return cop_sandbox_by_id(e, ref);
+        return found;
 }
 
 static int ended_error(const char *ref, const char *reason, struct cop_error *err)

@@ -25,6 +25,8 @@ struct cop_sandbox_limits {
 
 /* The object of a row (stolen, also on failure), linked into the engine; state STARTING. */
 int cop_sandbox_new(struct cop_engine *e, struct cop_sandbox_row *row, struct cop_sandbox **ret, struct cop_error *err);
+/* Takes it out of those that are found and listed; without effect when it is not among them. */
+void cop_sandbox_delist(struct cop_sandbox *sb);
 /* Frees what is in memory; the keeper lives on. */
 void cop_sandbox_drop(struct cop_sandbox *sb);
 void cop_sandbox_drop_keeper(struct cop_sandbox *sb); /* and what was connected through it; it lives on */

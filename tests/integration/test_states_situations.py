@@ -4,6 +4,7 @@ in each test's name."""
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 
@@ -41,6 +42,34 @@ def test_1_3_7_thirty_rounds(states_daemon, shared):
     assert shared.text("[open(f'/workspace/rounds/f{n}').read() for n in range(30)] == [f'content {n}' for n in range(30)]") == "True"
     assert shared.text("len(os.listdir('/workspace/rounds'))") == "30"
     assert shared.info()["contexts"][0]["kernel_pid"] == first
+
+
+def test_what_sleeps_costs_no_descriptor(states_daemon, make):
+    """The daemon has none of a sandbox that sleeps, and after any number of wakes and undos as many as before."""
+    def open_files():
+        found = []
+        for fd in os.listdir(f"/proc/{states_daemon.process.pid}/fd"):
+            try:
+                found.append(os.readlink(f"/proc/{states_daemon.process.pid}/fd/{fd}"))
+            except FileNotFoundError:
+                continue  # closed meanwhile
+        return found
+
+    sandbox = make()
+    wait_for(lambda: not any("/trash/" in name for name in open_files()))
+    for n in range(5):
+        sandbox.ok(f"x = {n}")
+        sandbox.suspend()
+        wait_for(lambda: not any(sandbox.id in name or "/trash/" in name for name in open_files()))
+        sandbox.resume()
+        if n == 1:
+            awake = len(open_files())
+        sandbox.ok("x = -1")
+        sandbox.undo()
+        assert sandbox.text("x") == str(n)
+    sandbox.suspend()
+    sandbox.resume()
+    wait_for(lambda: len(open_files()) <= awake)
 
 
 def test_wakes_with_checkpoints_in_between(make):
