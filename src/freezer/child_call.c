@@ -13,6 +13,8 @@
 
 #include "base/cleanup.h"
 
+#define REAP_TURNS 100 /* before sleeping: such a child mostly ends sooner than waking up takes */
+
 struct order {
         int (*call)(void *argument);
         void *argument;
@@ -72,8 +74,13 @@ pid_t cop_child_start(pid_t pid, char *stack, int (*call)(void *argument), void 
 
 void cop_child_reap(pid_t pid)
 {
-        while (waitpid(pid, NULL, __WALL) < 0 && errno == EINTR)
-                ;
+        for (unsigned turn = 0;; turn++) {
+                pid_t r = waitpid(pid, NULL, __WALL | (turn < REAP_TURNS ? WNOHANG : 0));
+                if (r > 0 || (r < 0 && errno != EINTR))
+                        return;
+                if (turn < REAP_TURNS)
+                        sched_yield();
+        }
 }
 
 int cop_child_call(pid_t pid, int (*call)(void *argument), void *argument)

@@ -3,7 +3,8 @@
  *      coppice-freeze run [--dir D] [--output F] [--pidfile F] [--no-user | --user F] -- COMMAND…
  *      coppice-freeze freeze --root PID --image D [--parent D] [--kill] [--sync] [--external NAME=DEV:INO]
  *      coppice-freeze track --root PID --image D --count N [--interval MS]      N images D/0, D/1 … while the tree runs on
- *      coppice-freeze thaw --image D [--pidfile F] [--copy | --map] [--no-user | --user F] [--external NAME=FD]
+ *      coppice-freeze thaw --image D [--pidfile F] [--copy | --map] [--no-user | --user F] [--prepared]
+ *                           [--external NAME=FD]
  *           freeze, track and thaw: [--waits F]      what is known of time limits (waits.h), from one call to the next
  *           freeze and track: [--own-mounts]         what the tree has mounted itself will be there at the thaw: do not refuse it
  *      coppice-freeze inspect --image D [--pages]
@@ -47,7 +48,7 @@ struct options {
         const char *dir, *output, *pidfile, *image, *parent, *user, *waits;
         pid_t root;
         int count, interval;
-        bool no_user, kill, sync, copy, map, pages, own_mounts;
+        bool no_user, prepared, kill, sync, copy, map, pages, own_mounts;
         struct cop_external externals[EXTERNALS_MAX];
         char names[EXTERNALS_MAX][64];
         size_t external_count;
@@ -61,7 +62,7 @@ static int usage(void)
               "       coppice-freeze track --root PID --image D --count N [--interval MS]\n"
               "                      (both: [--own-mounts]; these and thaw: [--waits F])\n"
               "       coppice-freeze thaw --image D [--pidfile F] [--copy | --map] [--no-user | --user F] "
-              "[--external NAME=FD]\n"
+              "[--prepared] [--external NAME=FD]\n"
               "       coppice-freeze inspect --image D [--pages]\n"
               "       coppice-freeze verify --image D\n",
               stderr);
@@ -119,13 +120,21 @@ static int supervise(struct cop_thaw_result *res, struct cop_waits *waits)
 
 static const char *const kept_folders[] = {"/dev/shm", NULL};
 
-static int setup_inside(void *userdata, struct cop_error *err)
+static void loopback_up(void)
 {
         struct ifreq req = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING};
         _cleanup_close_ int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
         if (fd >= 0)
                 ioctl(fd, SIOCSIFFLAGS, &req);
+}
+
+static int setup_inside(void *userdata, struct cop_error *err)
+{
+        const bool *prepared = userdata;
+
+        if (!prepared || !*prepared)
+                loopback_up();
         if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
             mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0)
                 return cop_error_errno(err, errno, "mounting /proc");
@@ -192,6 +201,44 @@ static bool user_namespace(const struct options *o, int *ret_fd)
         if (*ret_fd < 0 && !o->no_user)
                 fprintf(stderr, "coppice-freeze: %s: no user namespace\n", o->user ? o->user : "making one");
         return *ret_fd >= 0 || o->no_user;
+}
+
+/* All but the pid and time namespaces, which a thaw always makes: as the keeper has them before there is anything to thaw. */
+static int prepare_namespaces(struct cop_thaw_namespaces *ns)
+{
+        static const char *const names[] = {"mnt", "net", "ipc", "uts", "cgroup"};
+        int *fds[] = {&ns->mount_fd, &ns->net_fd, &ns->ipc_fd, &ns->uts_fd, &ns->cgroup_fd};
+        int pair[2];
+        char path[64], byte;
+
+        if (pipe2(pair, O_CLOEXEC) < 0)
+                return -errno;
+        pid_t pid = fork();
+        if (pid == 0) {
+                if (ns->user_fd >= 0 &&
+                    (setns(ns->user_fd, CLONE_NEWUSER) < 0 || setresgid(0, 0, 0) < 0 || setresuid(0, 0, 0) < 0))
+                        _exit(1);
+                prctl(PR_SET_DUMPABLE, 1);
+                if (unshare(CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP) < 0)
+                        _exit(1);
+                loopback_up();
+                (void)!write(pair[1], "r", 1);
+                pause();
+                _exit(0);
+        }
+        close(pair[1]);
+        bool ready = pid > 0 && read(pair[0], &byte, 1) == 1;
+        close(pair[0]);
+        for (size_t i = 0; i < ELEMENTSOF(names) && ready; i++) {
+                snprintf(path, sizeof(path), "/proc/%d/ns/%s", pid, names[i]);
+                *fds[i] = open(path, O_RDONLY | O_CLOEXEC);
+                ready = *fds[i] >= 0;
+        }
+        if (pid > 0) {
+                kill(pid, SIGKILL);
+                waitpid(pid, NULL, 0);
+        }
+        return ready ? 0 : -EPERM;
 }
 
 /* ---- run ---- */
@@ -430,6 +477,12 @@ static int command_thaw(const struct options *o)
         if (!user_namespace(o, &user_fd))
                 return 1;
         req.namespaces.user_fd = user_fd;
+        bool prepared = o->prepared;
+        req.userdata = &prepared;
+        if (prepared && prepare_namespaces(&req.namespaces) < 0) {
+                fputs("coppice-freeze: no namespaces for the tree\n", stderr);
+                return 1;
+        }
         usec_t began = cop_now(CLOCK_MONOTONIC);
         if (cop_thaw(&req, &res, &err) < 0 || (o->waits && cop_waits_save(req.waits, o->waits, &err) < 0))
                 return complain(&err);
@@ -512,7 +565,7 @@ static bool parse(struct options *o, int argc, char **argv)
                 {"no-user", 0, NULL, 'u'},  {"user", 1, NULL, 'U'},       {"pages", 0, NULL, 'g'},
                 {"external", 1, NULL, 'e'}, {"count", 1, NULL, 'n'},      {"interval", 1, NULL, 't'},
                 {"waits", 1, NULL, 'w'},    {"own-mounts", 0, NULL, 'm'}, {"map", 0, NULL, 'M'},
-                {NULL, 0, NULL, 0},
+                {"prepared", 0, NULL, 'R'}, {NULL, 0, NULL, 0},
         };
         int c;
 
@@ -550,6 +603,9 @@ static bool parse(struct options *o, int argc, char **argv)
                         break;
                 case 'M':
                         o->map = true;
+                        break;
+                case 'R':
+                        o->prepared = true;
                         break;
                 case 'u':
                         o->no_user = true;

@@ -381,7 +381,9 @@ class Run:
             self.go(self.thaw(image), already=1)
         elif name in ("fork", "eight"):
             image = self.freeze(child)
-            self.go(*[self.thaw(image) for _ in range(2 if name == "fork" else 8)])
+            # The first into namespaces that were there before, as the keeper has them.
+            first = self.thaw(image, *["--prepared"] if self.victim.settings.get("prepared") != "no" else [])
+            self.go(first, *[self.thaw(image) for _ in range(1 if name == "fork" else 7)])
         elif not rights and "owner_again" in self.victim.settings:
             self.refused(self.thaw(self.freeze(child)), self.victim.settings["owner_again"])
         elif not rights and "twice" not in self.victim.flavours:

@@ -1,5 +1,6 @@
 /* A SysV message queue: messages of several types and sizes in their order, its key and room; and what the namespace allows of System V
- * objects, without which they could not be made again. */
+ * objects, without which they could not be made again.
+ * victim: prepared=no */
 #include <fcntl.h>
 #include <stdbool.h>
 #include <sys/ipc.h>
