@@ -209,7 +209,7 @@ class States:
         asleep, live = self.rounds(1000), 50
         source = self.warm_session(0)
         source.api.post(f"{source.path}/snapshots", {}, timeout=120)
-        crowd, one = self.asleep(source, 20), self.forks(source, 1)[0]
+        crowd, one = self.asleep(source, 40), self.forks(source, 1)[0]
         few_lists, few_wakes, few_cells = self.scale_times(crowd, one)
         while len(crowd) < asleep:
             crowd += self.asleep(source, 20)
@@ -220,7 +220,7 @@ class States:
         time.sleep(10)
         self.row("scale.daemon_cpu", "ms/10s", [self.cpu() - begin], None, None, "p50 <= 50", 0)
         lists, wakes, cells = self.scale_times(crowd, one)
-        self.row("scale.list_all", "ms", lists, "listing twenty", few_lists)
+        self.row("scale.list_all", "ms", lists, "listing forty", few_lists)
         self.row("scale.wake_to_cell", "ms", wakes, "the same without the others", few_wakes, "ratio <= 1.3")
         self.row("scale.cell", "ms", cells, "the same without the others", few_cells, "ratio <= 1.3")
         self.row("scale.idle_suspends_late", "ms", [self.idle_late(source) for _ in range(self.rounds(6))], None, None, "p50 <= 1000", 0)
@@ -235,7 +235,7 @@ class States:
         return forks
 
     def scale_times(self, sleepers, awake):
-        """Listings, wakes to the first cell (each sleeps again), cells of one that is awake; ms each."""
+        """Listings, wakes to the first cell (each sleeps again; nearly all for the first time), cells of one that is awake; ms each."""
         lists = [timed(self.api.get, "/api/sandboxes")[1] for _ in range(20)]
         cells = [timed(awake.ok, "x")[1] for _ in range(100)]
         wakes = []
