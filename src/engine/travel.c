@@ -77,6 +77,12 @@ static int find_before(struct cop_sandbox *sb, unsigned steps, struct cop_node_r
                                 steps, sb->id, sb->id, (unsigned long long)back, sb->id);
                 node = at->parent_id;
         }
+        if (at && !cop_sandbox_by_id(sb->engine, at->sandbox_id))
+                return cop_error_set(
+                        err, ENOENT, COP_ERR_node_not_found,
+                        "sandbox %s has no saved state that far back: those from before it was made went with "
+                        "sandbox %s, which has ended; `coppice log %s` shows those it has",
+                        sb->id, at->sandbox_id, sb->id);
         return cop_error_set(err, ENOENT, COP_ERR_node_not_found,
                              "sandbox %s has no saved state that far back; `coppice log %s` shows those it has", sb->id,
                              sb->id);

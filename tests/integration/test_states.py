@@ -458,6 +458,26 @@ def test_a_sandbox_that_sleeps_often_stands_on_few_layers(sb, states_daemon):
 # -- undo, goto ------------------------------------------------------------------------------------------------------------
 
 
+def test_a_copy_goes_back_to_before_it_was_made_as_long_as_its_source_is_there(make, api):
+    source = make()
+    for n in range(3):
+        source.ok(f"x = {n}")
+        rested(source, api)
+    first, second = source.fork(), source.fork()
+    first[0].undo()
+    assert first[0].text("x") == "1"
+    source.remove()
+    wait_for(lambda: source.id not in [s["id"] for s in api.get("/api/sandboxes")["sandboxes"]])
+    second[0].ok("x = 7")
+    second[0].undo()
+    assert second[0].text("x") == "2", "its own cells"
+    with pytest.raises(ApiError) as error:
+        second[0].undo(2)
+    assert error.value.code == "node_not_found" and f"went with sandbox {source.id}, which has ended" in str(error.value)
+    for copy in (first[0], second[0]):
+        remove(copy)
+
+
 def test_undo_and_goto_restore_files_and_memory(sb):
     sb.ok("import os; x = 1; os.makedirs('/workspace/d'); open('/workspace/d/a', 'w').write('a1'); open('/workspace/b', 'w').write('b1')")
     one = sb.snapshot()
