@@ -230,6 +230,16 @@ class Daemon:
         self.process.kill()
         self.process.wait(30)
 
+    def open_files(self) -> list[str]:
+        """What the daemon's descriptors are, by name."""
+        found = []
+        for fd in os.listdir(f"/proc/{self.process.pid}/fd"):
+            try:
+                found.append(os.readlink(f"/proc/{self.process.pid}/fd/{fd}"))
+            except FileNotFoundError:
+                continue  # closed meanwhile
+        return found
+
     def rss(self) -> int:
         """Resident bytes of the daemon."""
         for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():

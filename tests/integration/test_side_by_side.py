@@ -102,15 +102,7 @@ class Client:
 
 def left_open(daemon) -> set[str]:
     """Folders of sandboxes, there or removed, in which the daemon has something open."""
-    found = set()
-    for fd in os.listdir(f"/proc/{daemon.process.pid}/fd"):
-        try:
-            name = os.readlink(f"/proc/{daemon.process.pid}/fd/{fd}")
-        except FileNotFoundError:
-            continue  # closed meanwhile
-        if match := re.search(r"/(sandboxes|trash)/[^/]+", name):
-            found.add(match[0])
-    return found
+    return {match[0] for name in daemon.open_files() if (match := re.search(r"/(sandboxes|trash)/[^/]+", name))}
 
 
 def test_nobody_gets_what_is_another_s(sparing_daemon):
@@ -127,6 +119,6 @@ def test_nobody_gets_what_is_another_s(sparing_daemon):
     ids = [s["id"] for s in sparing_daemon.api.get("/api/sandboxes")["sandboxes"]]
     assert len(ids) == sum(len(client.branches) for client in clients)
     sparing_daemon.api.delete("/api/sandboxes", all="true")
-    wait_for(lambda: not any(map(processes_of, ids)))
-    wait_for(lambda: not nodes_on_disk(sparing_daemon))
-    wait_for(lambda: len(left_open(sparing_daemon)) <= 1)  # the empty one that is kept for the next fork
+    wait_for(lambda: not any(map(processes_of, ids)), 60)
+    wait_for(lambda: not nodes_on_disk(sparing_daemon), 60)
+    wait_for(lambda: len(left_open(sparing_daemon)) <= 1, 60)  # the empty one that is kept for the next fork
