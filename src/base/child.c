@@ -167,8 +167,8 @@ int cop_child_spawn(const struct cop_child_spec *spec, pid_t *ret_pid, struct co
         sigfillset(&all);
         pthread_sigmask(SIG_SETMASK, &all, &old);
         /* The middle process opens and closes nothing: closing a copy of a thousand descriptors would take half a millisecond. */
-        pid_t pid = spec->detached ? clone_shared(run_middle, &child, stack + sizeof(stack), CLONE_FILES)
-                                   : clone_shared(run_child, &child, stack + sizeof(stack), 0);
+        pid_t pid = clone_shared(spec->detached ? run_middle : run_child, &child, stack + sizeof(stack),
+                                 spec->detached ? CLONE_FILES : 0);
         int failed = errno;
         pthread_sigmask(SIG_SETMASK, &old, NULL);
         if (pid < 0)

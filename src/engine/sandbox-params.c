@@ -117,10 +117,9 @@ int cop_sandbox_check_name(struct cop_engine *e, const char *name, const struct 
                                      "with a letter or digit, "
                                      "and unlike an id",
                                      name);
-        for (struct cop_sandbox *sb = e->sandboxes; sb; sb = sb->next)
-                if (sb != but && sb->name && sb->state < COP_SANDBOX_ENDING && strcmp(sb->name, name) == 0)
-                        return cop_error_set(err, EEXIST, COP_ERR_name_taken,
-                                             "sandbox %s is already named \"%s\"; choose another name or remove it",
-                                             sb->id, name);
-        return 0;
+        const struct cop_sandbox *sb = cop_sandbox_by_ref(e, name);
+        return !sb || sb == but ? 0
+                                : cop_error_set(err, EEXIST, COP_ERR_name_taken,
+                                                "sandbox %s is already named \"%s\"; choose another name or remove it",
+                                                sb->id, name);
 }

@@ -17,8 +17,6 @@ struct cop_sandbox_waiter {
         void *userdata;
 };
 
-/* -- making, freeing ----------------------------------------------------------------------------------------------- */
-
 /* -- the list, and the tree by which one of a thousand is found ---------------------------------------------------- */
 
 static int compare_ids(const void *a, const void *b)
@@ -44,6 +42,8 @@ void cop_sandbox_delist(struct cop_sandbox *sb)
                         break;
                 }
 }
+
+/* -- making, freeing ----------------------------------------------------------------------------------------------- */
 
 int cop_sandbox_new(struct cop_engine *e, struct cop_sandbox_row *row, struct cop_sandbox **ret, struct cop_error *err)
 {

@@ -427,8 +427,8 @@ static void on_frozen(struct cop_node_row *row, const struct cop_error *err, voi
         cop_policy_changed(sb->engine);
         _cleanup_json_ json_t *detail =
                 json_pack("{s:s, s:f}", "node_id", row->id, "duration_ms", (double)row->duration / 1000);
-        cop_engine_event(sb->engine, "sandbox.suspended", sb->id,
-                         detail); /* also in its own log, which is closed next */
+        /* Before its own log, where that is written, too, is closed. */
+        cop_engine_event(sb->engine, "sandbox.suspended", sb->id, detail);
         cop_sandbox_discard_folders(sb);
         answer_sleepers(sb, NULL);
         cop_sandbox_sleep_drop(sb);

@@ -8,12 +8,10 @@
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
-
-#define REAP_TURNS 100 /* before sleeping: such a child mostly ends sooner than waking up takes */
+#include "freezer/tracee.h"
 
 struct order {
         int (*call)(void *argument);
@@ -74,13 +72,9 @@ pid_t cop_child_start(pid_t pid, char *stack, int (*call)(void *argument), void 
 
 void cop_child_reap(pid_t pid)
 {
-        for (unsigned turn = 0;; turn++) {
-                pid_t r = waitpid(pid, NULL, __WALL | (turn < REAP_TURNS ? WNOHANG : 0));
-                if (r > 0 || (r < 0 && errno != EINTR))
-                        return;
-                if (turn < REAP_TURNS)
-                        sched_yield();
-        }
+        int status;
+
+        (void)cop_wait_task(pid, &status);
 }
 
 int cop_child_call(pid_t pid, int (*call)(void *argument), void *argument)

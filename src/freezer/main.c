@@ -131,10 +131,7 @@ static void loopback_up(void)
 
 static int setup_inside(void *userdata, struct cop_error *err)
 {
-        const bool *prepared = userdata;
-
-        if (!prepared || !*prepared)
-                loopback_up();
+        loopback_up();
         if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
             mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0)
                 return cop_error_errno(err, errno, "mounting /proc");
@@ -166,32 +163,69 @@ static int map_ids(pid_t pid)
         return r < 0 ? r : write_map(pid, "gid_map", own[1]);
 }
 
-static int make_user_namespace(void)
+/* A child that stands still in namespaces that `enter` made (true), until end_holder; -1 when there is none. */
+static pid_t start_holder(bool (*enter)(const struct cop_thaw_namespaces *), const struct cop_thaw_namespaces *ns)
 {
-        int pair[2], fd = -EBADF;
-        char path[64], byte;
+        int pair[2];
+        char byte;
 
         if (pipe2(pair, O_CLOEXEC) < 0)
-                return -errno;
+                return -1;
         pid_t pid = fork();
         if (pid == 0) {
-                if (unshare(CLONE_NEWUSER) < 0)
+                if (!enter(ns))
                         _exit(1);
-                (void)!write(pair[1], "u", 1);
+                (void)!write(pair[1], "r", 1);
                 pause();
                 _exit(0);
         }
         close(pair[1]);
-        if (pid > 0 && read(pair[0], &byte, 1) == 1 && map_ids(pid) == 0) {
-                snprintf(path, sizeof(path), "/proc/%d/ns/user", pid);
-                fd = open(path, O_RDONLY | O_CLOEXEC);
-        }
+        bool ready = pid > 0 && read(pair[0], &byte, 1) == 1;
         close(pair[0]);
-        if (pid > 0) {
-                kill(pid, SIGKILL);
+        if (pid > 0 && !ready)
                 waitpid(pid, NULL, 0);
-        }
+        return ready ? pid : -1;
+}
+
+static void end_holder(pid_t pid)
+{
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+}
+
+static int open_namespace(pid_t pid, const char *name)
+{
+        char path[64];
+
+        snprintf(path, sizeof(path), "/proc/%d/ns/%s", pid, name);
+        return open(path, O_RDONLY | O_CLOEXEC);
+}
+
+static bool enter_user_namespace(const struct cop_thaw_namespaces *ns)
+{
+        return unshare(CLONE_NEWUSER) == 0;
+}
+
+static int make_user_namespace(void)
+{
+        pid_t pid = start_holder(enter_user_namespace, NULL);
+
+        if (pid < 0)
+                return -EPERM;
+        int fd = map_ids(pid) == 0 ? open_namespace(pid, "user") : -EPERM;
+        end_holder(pid);
         return fd;
+}
+
+/* As root of the user namespace, when there is one; the change makes memory undumpable, which could not be frozen then. */
+static bool become_root_of(int user_fd)
+{
+        if (user_fd >= 0 && setns(user_fd, CLONE_NEWUSER) < 0)
+                return false;
+        if (user_fd >= 0 && (setgroups(0, NULL), setresgid(0, 0, 0) < 0 || setresuid(0, 0, 0) < 0))
+                return false;
+        prctl(PR_SET_DUMPABLE, 1);
+        return true;
 }
 
 /* The user namespace for a tree as a descriptor; false when there is none to be had, with -EBADF when none is wanted. */
@@ -203,42 +237,29 @@ static bool user_namespace(const struct options *o, int *ret_fd)
         return *ret_fd >= 0 || o->no_user;
 }
 
-/* All but the pid and time namespaces, which a thaw always makes: as the keeper has them before there is anything to thaw. */
-static int prepare_namespaces(struct cop_thaw_namespaces *ns)
+static bool enter_prepared(const struct cop_thaw_namespaces *ns)
 {
-        static const char *const names[] = {"mnt", "net", "ipc", "uts", "cgroup"};
-        int *fds[] = {&ns->mount_fd, &ns->net_fd, &ns->ipc_fd, &ns->uts_fd, &ns->cgroup_fd};
-        int pair[2];
-        char path[64], byte;
+        if (!become_root_of(ns->user_fd) ||
+            unshare(CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP) < 0)
+                return false;
+        loopback_up();
+        return true;
+}
 
-        if (pipe2(pair, O_CLOEXEC) < 0)
-                return -errno;
-        pid_t pid = fork();
-        if (pid == 0) {
-                if (ns->user_fd >= 0 &&
-                    (setns(ns->user_fd, CLONE_NEWUSER) < 0 || setresgid(0, 0, 0) < 0 || setresuid(0, 0, 0) < 0))
-                        _exit(1);
-                prctl(PR_SET_DUMPABLE, 1);
-                if (unshare(CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP) < 0)
-                        _exit(1);
-                loopback_up();
-                (void)!write(pair[1], "r", 1);
-                pause();
-                _exit(0);
-        }
-        close(pair[1]);
-        bool ready = pid > 0 && read(pair[0], &byte, 1) == 1;
-        close(pair[0]);
-        for (size_t i = 0; i < ELEMENTSOF(names) && ready; i++) {
-                snprintf(path, sizeof(path), "/proc/%d/ns/%s", pid, names[i]);
-                *fds[i] = open(path, O_RDONLY | O_CLOEXEC);
-                ready = *fds[i] >= 0;
-        }
-        if (pid > 0) {
-                kill(pid, SIGKILL);
-                waitpid(pid, NULL, 0);
-        }
-        return ready ? 0 : -EPERM;
+/* All but the pid and time namespaces, which a thaw always makes: as the keeper has them before there is anything to thaw. */
+static bool prepare_namespaces(struct cop_thaw_namespaces *ns)
+{
+        pid_t pid = start_holder(enter_prepared, ns);
+
+        if (pid < 0)
+                return false;
+        ns->mount_fd = open_namespace(pid, "mnt");
+        ns->net_fd = open_namespace(pid, "net");
+        ns->ipc_fd = open_namespace(pid, "ipc");
+        ns->uts_fd = open_namespace(pid, "uts");
+        ns->cgroup_fd = open_namespace(pid, "cgroup");
+        end_holder(pid);
+        return ns->mount_fd >= 0 && ns->net_fd >= 0 && ns->ipc_fd >= 0 && ns->uts_fd >= 0 && ns->cgroup_fd >= 0;
 }
 
 /* ---- run ---- */
@@ -286,16 +307,10 @@ static int command_run(const struct options *o, char **argv)
                 return usage();
         if (!user_namespace(o, &user_fd))
                 return 1;
-        if (user_fd >= 0 && setns(user_fd, CLONE_NEWUSER) < 0) {
-                perror("setns");
-                return 1;
-        }
-        /* As root of the user namespace; the change makes memory undumpable, which could not be frozen then. */
-        if (user_fd >= 0 && (setgroups(0, NULL), setresgid(0, 0, 0) < 0 || setresuid(0, 0, 0) < 0)) {
+        if (!become_root_of(user_fd)) {
                 perror("becoming root of the user namespace");
                 return 1;
         }
-        prctl(PR_SET_DUMPABLE, 1);
         cop_close(user_fd);
         if (unshare(CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP | CLONE_NEWPID |
                     CLONE_NEWTIME) < 0) {
@@ -477,9 +492,7 @@ static int command_thaw(const struct options *o)
         if (!user_namespace(o, &user_fd))
                 return 1;
         req.namespaces.user_fd = user_fd;
-        bool prepared = o->prepared;
-        req.userdata = &prepared;
-        if (prepared && prepare_namespaces(&req.namespaces) < 0) {
+        if (o->prepared && !prepare_namespaces(&req.namespaces)) {
                 fputs("coppice-freeze: no namespaces for the tree\n", stderr);
                 return 1;
         }

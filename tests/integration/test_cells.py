@@ -140,10 +140,8 @@ def test_contexts_run_side_by_side(sandbox):
 
 def test_thirty_contexts_leak_nothing(sandbox, daemon):
     """30 create/remove rounds: no process, no file, no descriptor of the daemon stays."""
-    import os
-
     def state():
-        fds = len(os.listdir(f"/proc/{daemon.process.pid}/fd"))
+        fds = len(daemon.open_files())
         pids = int(sandbox.exec("ls -d /proc/[0-9]* | wc -l")["stdout"])
         files = int(sandbox.exec("ls /run/coppice | wc -l")["stdout"])
         return fds, pids, files
