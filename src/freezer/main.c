@@ -129,15 +129,32 @@ static void loopback_up(void)
                 ioctl(fd, SIOCSIFFLAGS, &req);
 }
 
+static bool make_private(void)
+{
+        return mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0;
+}
+
+static void mount_others(void)
+{
+        (void)mount("tmpfs", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777");
+        (void)mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620");
+}
+
+/* What only a process of the tree's pid namespace can do. */
+static int mount_proc(void *userdata, struct cop_error *err)
+{
+        return mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0
+                       ? cop_error_errno(err, errno, "mounting /proc")
+                       : 0;
+}
+
 static int setup_inside(void *userdata, struct cop_error *err)
 {
         loopback_up();
-        if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
-            mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0)
-                return cop_error_errno(err, errno, "mounting /proc");
-        (void)mount("tmpfs", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777");
-        (void)mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620");
-        return 0;
+        if (!make_private())
+                return cop_error_errno(err, errno, "making mounts private");
+        mount_others();
+        return mount_proc(userdata, err);
 }
 
 static int write_map(pid_t pid, const char *name, const char *text)
@@ -243,10 +260,13 @@ static bool enter_prepared(const struct cop_thaw_namespaces *ns)
             unshare(CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP) < 0)
                 return false;
         loopback_up();
+        if (!make_private())
+                return false;
+        mount_others();
         return true;
 }
 
-/* All but the pid and time namespaces, which a thaw always makes: as the keeper has them before there is anything to thaw. */
+/* All but the pid and time namespaces, which a thaw always makes, and /proc: as the keeper has them before there is anything to thaw. */
 static bool prepare_namespaces(struct cop_thaw_namespaces *ns)
 {
         pid_t pid = start_holder(enter_prepared, ns);
@@ -483,7 +503,7 @@ static int command_thaw(const struct options *o)
                 .externals = o->externals,
                 .external_count = o->external_count,
                 .flags = (o->copy ? COP_THAW_COPY : 0U) | (o->map ? COP_THAW_MAP : 0U),
-                .setup = setup_inside,
+                .setup = o->prepared ? mount_proc : setup_inside,
                 .waits = cop_waits_new(),
         };
 
