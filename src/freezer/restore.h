@@ -12,11 +12,14 @@
 #pragma once
 
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/syscall.h>
 #include <sys/types.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/err.h"
 #include "freezer/births.h"
@@ -43,9 +46,14 @@ struct cop_restore_shared {
                 uint64_t region, region_size;
                 uint64_t code;         /* of the trampoline */
                 uint32_t mapped;       /* futex: those who share its descriptors and need none of ours any more */
-                uint64_t watch_result; /* address of the result of the call that made the watch's descriptor, 0: none */
+                uint32_t watch;        /* futex: enum cop_watch_step */
+                uint64_t watch_result; /* address of the result of the call that makes the watch's descriptor, */
+                uint64_t watch_close;  /* and of the argument of the one that closes it */
         } place[];
 };
+
+/* The engine gets ready while the kernel compiles the filter, and takes the descriptor while the process goes on with its table. */
+enum cop_watch_step { COP_WATCH_NONE, COP_WATCH_BEGUN, COP_WATCH_MADE, COP_WATCH_TAKEN };
 
 struct cop_stand_in; /* restore_as.c */
 struct cop_beside;   /* restore_beside.c */
@@ -143,6 +151,13 @@ static inline void cop_restore_mark(struct cop_restore *r, int which)
 
         clock_gettime(CLOCK_REALTIME, &ts); /* the same in every time namespace */
         r->shared->mark[which] = (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
+}
+
+/* Wakes the engine, or keeps it from falling asleep, so that it looks at the shared page. */
+static inline void cop_restore_tell(struct cop_restore_shared *s)
+{
+        __atomic_add_fetch(&s->control.parked, 1U << COP_NEWS_SHIFT, __ATOMIC_SEQ_CST);
+        syscall(SYS_futex, &s->control.parked, FUTEX_WAKE, 1, NULL);
 }
 
 /* Handler of a signal: SIG_DFL, SIG_IGN or an address. */

@@ -44,38 +44,31 @@
 
 /* ---- where the region can lie ---- */
 
-static bool overlaps(const struct cop_restore *r, const struct img_proc *p, const struct cop_vmas *own, uint64_t start,
-                     uint64_t end)
+static bool overlaps(const struct cop_restore *r, const struct img_proc *p, uint64_t start, uint64_t end)
 {
         for (uint32_t i = 0; i < p->vmas; i++) {
                 const struct img_vma *v = IMG_RECORD(r->image, IMG_VMAS, img_vma, p->first_vma + i);
                 if (v->start < end && v->end > start)
                         return true;
         }
-        for (size_t i = 0; i < own->count; i++)
-                if (own->list[i].start < end && own->list[i].end > start)
-                        return true;
         /* brk and the vdso have room of their own */
         return (p->mm[4] < end && p->mm[5] + (1ULL << 20) > start) || (p->vdso < end && p->vdso + p->vdso_size > start);
 }
 
-static int find_place(const struct cop_restore *r, const struct img_proc *p, size_t size, uint64_t *ret,
-                      struct cop_error *err)
-{
-        struct cop_vmas own = {0};
-        int ret_code = cop_procfs_vmas(r->proc_fd, false, &own, err);
+#define PLACES_FROM 0x10000000000ULL
+#define PLACES_STEP 0x100000000ULL
 
-        if (ret_code < 0)
-                return ret_code;
-        ret_code = cop_error_set(err, ENOMEM, COP_ERR_start_failed, "no room for the trampoline");
-        for (uint64_t at = 0x10000000000ULL; at < IMG_ADDRESS_END - size; at += 0x100000000ULL)
-                if (!overlaps(r, p, &own, at, at + size)) {
-                        *ret = at;
-                        ret_code = 0;
-                        break;
-                }
-        cop_vmas_done(&own);
-        return ret_code;
+/* The first address, `from` and so many steps on, where the frozen process has nothing; 0: there is none. */
+static uint64_t next_place(const struct cop_restore *r, const struct img_proc *p, uint64_t from, size_t size)
+{
+        while (from < IMG_ADDRESS_END - size && overlaps(r, p, from, from + size))
+                from += PLACES_STEP;
+        return from < IMG_ADDRESS_END - size ? from : 0;
+}
+
+static int no_place(struct cop_error *err)
+{
+        return cop_error_set(err, ENOMEM, COP_ERR_start_failed, "no room for the trampoline");
 }
 
 static size_t count_extents(const struct cop_restore *r, const struct img_proc *p)
@@ -89,8 +82,8 @@ static size_t count_extents(const struct cop_restore *r, const struct img_proc *
         return n;
 }
 
-/* How often a window is filled at most, beside once for each extent. */
-static size_t count_windows(const struct cop_restore *r, const struct img_proc *p)
+/* Calls that copy, at most: one for each extent, and each time that one has copied all it can, and where two tasks share the work. */
+static size_t count_copies(const struct cop_restore *r, const struct img_proc *p)
 {
         uint64_t pages = 0;
 
@@ -101,7 +94,7 @@ static size_t count_windows(const struct cop_restore *r, const struct img_proc *
                 for (uint32_t k = 0; k < v->patches; k++)
                         pages += IMG_RECORD(r->image, IMG_EXTENTS, img_extent, v->first_patch + k)->pages;
         }
-        return pages / (COP_WINDOW / IMG_PAGE) + COP_WINDOWS;
+        return count_extents(r, p) + pages / (COP_COPY_MAX / IMG_PAGE) + 2;
 }
 
 static size_t count_hot(const struct cop_restore *r, const struct img_proc *p)
@@ -128,7 +121,7 @@ static bool is_small(const struct cop_restore *r, const struct img_proc *p)
 static int make_region(struct cop_restore *r, const struct img_proc *p, struct cop_region *g, struct cop_error *err)
 {
         size_t extents = count_extents(r, p), signals = cop_restore_signals(r, p), touches = extents + count_hot(r, p);
-        size_t copies = extents + count_windows(r, p);
+        size_t copies = count_copies(r, p);
         int32_t timers_to = cop_restore_timers_to(r, p);
         if (timers_to > COP_TIMER_NUMBER_MAX)
                 return cop_error_set(err, ENOTSUP, COP_ERR_start_failed,
@@ -147,17 +140,22 @@ static int make_region(struct cop_restore *r, const struct img_proc *p, struct c
                                    64;
         size_t data = filters + (2 * copies + touches) * sizeof(struct iovec) + p->threads * 8192UL + signals * 256 +
                       p->vmas * 256UL + (p->locks + p->fds) * 64UL + (size_t)(timers_to + 1) * 128 + 65536;
-        uint64_t at = 0;
+        uint64_t at = PLACES_FROM;
         size_t shared = (r->shared_size + 4095) & ~4095UL;
         size_t size = (shared + 4096 + all + data + 4095) & ~4095UL;
-        int ret = find_place(r, p, size + COP_WINDOWS * COP_WINDOW, &at, err);
+        char *start = MAP_FAILED;
 
-        if (ret < 0)
-                return ret;
-        char *start = mmap((void *)at, size, PROT_READ | PROT_WRITE | PROT_EXEC,
-                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE | MAP_NORESERVE, -1, 0);
-        if (start == MAP_FAILED ||
-            mmap(start, shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, r->shared_fd, 0) == MAP_FAILED)
+        /* Where the stub has something the kernel says so. */
+        for (; start == MAP_FAILED; at += PLACES_STEP) {
+                at = next_place(r, p, at, size);
+                if (at == 0)
+                        return no_place(err);
+                start = mmap((void *)at, size, PROT_READ | PROT_WRITE | PROT_EXEC,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE | MAP_NORESERVE, -1, 0);
+                if (start == MAP_FAILED && errno != EEXIST)
+                        return cop_error_errno(err, errno, "making room for the trampoline");
+        }
+        if (mmap(start, shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, r->shared_fd, 0) == MAP_FAILED)
                 return cop_error_errno(err, errno, "making room for the trampoline");
         memcpy(start + shared, cop_tramp_start, (size_t)(cop_tramp_end - cop_tramp_start));
         *g = (struct cop_region){.start = start, .size = size};
@@ -267,7 +265,11 @@ static int find_segments(struct cop_restore *r, struct cop_region *g, const stru
                 if (v->file != IMG_NONE && RESTORE_FILE(r, v->file)->kind == IMG_FILE_SYSV)
                         most = MAX_OF(most, segment_size(RESTORE_FILE(r, v->file)));
         }
-        return most == 0 ? 0 : find_place(r, p, most, &g->segments, err);
+        uint64_t from = PTR(g->start);
+        while (from < PTR(g->start) + g->size)
+                from += PLACES_STEP;
+        g->segments = most == 0 ? 0 : next_place(r, p, from, most);
+        return most > 0 && g->segments == 0 ? no_place(err) : 0;
 }
 
 static void add_locks(struct cop_restore *r, struct cop_region *g, const struct img_proc *p)
@@ -457,33 +459,79 @@ static int add_memory(struct cop_restore *r, struct cop_region *g, const struct 
         return 0;
 }
 
-/* Areas that are now more than one piece, or image-backed: see watch.h. */
-static void add_watch(struct cop_restore *r, struct cop_region *g, const struct img_proc *p)
+static bool is_watched(struct cop_restore *r, const struct img_vma *v)
 {
-        struct cop_watch_range *ranges = malloc((p->vmas + 1) * sizeof(*ranges));
-        struct sock_filter program[COP_WATCH_PROGRAM];
+        bool any = false;
+
+        for (uint32_t k = 0; k < v->extents && !any && (v->file == IMG_NONE || v->flags & IMG_VMA_WRITE);) {
+                struct img_extent e;
+                k = join_extents(r, v, k, &e);
+                any = mapped(r, v, &e);
+        }
+        return any;
+}
+
+/* Areas that are now more than one piece, or image-backed: see watch.h.  Those with nothing between them but a library's code and constants,
+ * which nobody gives advice on, are one range, since the kernel compiles each. */
+static size_t list_watched(struct cop_restore *r, const struct img_proc *p, struct cop_watch_range *ranges)
+{
+        uint64_t reach = 0;
         size_t n = 0;
 
-        for (uint32_t i = 0; ranges && i < p->vmas; i++) {
+        for (uint32_t i = 0; i < p->vmas; i++) {
                 const struct img_vma *v = IMG_RECORD(r->image, IMG_VMAS, img_vma, p->first_vma + i);
-                bool any = false;
-                for (uint32_t k = 0; k < v->extents && !any && (v->file == IMG_NONE || v->flags & IMG_VMA_WRITE);) {
-                        struct img_extent e;
-                        k = join_extents(r, v, k, &e);
-                        any = mapped(r, v, &e);
-                }
-                if (any)
-                        ranges[n++] = (struct cop_watch_range){v->start, v->end};
+                bool follows = n > 0 && v->start - reach < COP_WATCH_UNIT;
+                if (is_watched(r, v)) {
+                        if (follows)
+                                ranges[n - 1].end = v->end;
+                        else
+                                ranges[n++] = (struct cop_watch_range){v->start, v->end};
+                        reach = v->end;
+                } else if (follows && v->file != IMG_NONE && !(v->flags & IMG_VMA_WRITE))
+                        reach = v->end;
         }
-        if (n > 0) {
-                struct sock_fprog prog = {.len = (unsigned short)cop_watch_program(ranges, n, program)};
-                prog.filter = cop_region_put(g, program, prog.len * sizeof(program[0]));
-                struct cop_op *op = cop_table_add(g, &g->main, COP_OP_CHECK, SYS_seccomp, SECCOMP_SET_MODE_FILTER,
-                                                  SECCOMP_FILTER_FLAG_NEW_LISTENER,
-                                                  PTR(cop_region_put(g, &prog, sizeof(prog))), 0, 0, 0);
-                r->shared->place[r->self].watch_result = PTR(&op->result);
-        }
-        free(ranges);
+        return n;
+}
+
+static uint64_t watch_word(const struct cop_restore *r, const struct cop_region *g)
+{
+        return PTR(g->start) + offsetof(struct cop_restore_shared, place) + r->self * sizeof(r->shared->place[0]) +
+               offsetof(struct cop_restore_place, watch);
+}
+
+static void add_watch_step(struct cop_restore *r, struct cop_region *g)
+{
+        uint64_t word = watch_word(r, g), parked = PTR(g->start) + offsetof(struct cop_restore_shared, control.parked);
+
+        /* Each adds, and wakes who waits for the first word; the comparison is never true. */
+        cop_table_add(g, &g->main, COP_OP_CHECK, SYS_futex, word, FUTEX_WAKE_OP, 0, 0, word,
+                      FUTEX_OP(FUTEX_OP_ADD, 1, FUTEX_OP_CMP_EQ, UINT32_C(0xfff)));
+        cop_table_add(g, &g->main, COP_OP_CHECK, SYS_futex, parked, FUTEX_WAKE_OP, 1, 0, parked,
+                      FUTEX_OP((uint32_t)(FUTEX_OP_ADD | FUTEX_OP_OPARG_SHIFT), COP_NEWS_SHIFT, FUTEX_OP_CMP_EQ,
+                               UINT32_C(0xfff)));
+}
+
+void cop_restore_watch_taken(struct cop_restore *r, struct cop_region *g)
+{
+        if (!g->watched)
+                return;
+        cop_table_add(g, &g->main, COP_OP_AWAIT, 0, watch_word(r, g), COP_WATCH_TAKEN, 0, 0, 0, 0);
+        r->shared->place[r->self].watch_close =
+                PTR(cop_table_add(g, &g->main, COP_OP_CHECK, SYS_close, 0, 0, 0, 0, 0, 0)->arg);
+}
+
+static void add_watch(struct cop_restore *r, struct cop_region *g, struct cop_watch_range *ranges, size_t n)
+{
+        struct sock_filter program[COP_WATCH_PROGRAM];
+        struct sock_fprog prog = {.len = (unsigned short)cop_watch_program(ranges, n, program)};
+
+        prog.filter = cop_region_put(g, program, prog.len * sizeof(program[0]));
+        struct cop_op *op =
+                cop_table_add(g, &g->main, COP_OP_CHECK, SYS_seccomp, SECCOMP_SET_MODE_FILTER,
+                              SECCOMP_FILTER_FLAG_NEW_LISTENER, PTR(cop_region_put(g, &prog, sizeof(prog))), 0, 0, 0);
+        r->shared->place[r->self].watch_result = PTR(&op->result);
+        add_watch_step(r, g);
+        g->watched = true;
 }
 
 static void add_mm(struct cop_restore *r, struct cop_region *g, const struct img_proc *p)
@@ -580,7 +628,12 @@ static int find_code(struct cop_restore *r, const struct img_proc *p, struct cop
 int cop_restore_memory(struct cop_restore *r, struct cop_error *err)
 {
         const struct img_proc *p = RESTORE_PROC(r, r->self);
+        _cleanup_free_ struct cop_watch_range *ranges = malloc((p->vmas + 1) * sizeof(*ranges));
         struct cop_region g = {0};
+        size_t watched;
+
+        if (!ranges)
+                return cop_error_errno(err, ENOMEM, "rebuilding memory");
         r->unwatched = (!(r->request->flags & COP_THAW_MAP) && is_small(r, p)) || !may_be_watched(r, p);
         int ret = find_code(r, p, err);
         if (ret == 0)
@@ -594,10 +647,14 @@ int cop_restore_memory(struct cop_restore *r, struct cop_error *err)
                 ret = add_memory(r, &g, p, err);
         if (ret < 0)
                 return ret;
+        watched = list_watched(r, p, ranges);
+        if (watched > 0) /* so that the engine is awake when the kernel has compiled the filter */
+                add_watch_step(r, &g);
         add_mm(r, &g, p);
         add_close(r, &g);
         add_locks(r, &g, p);
-        add_watch(r, &g, p);
+        if (watched > 0)
+                add_watch(r, &g, ranges, watched);
         cop_restore_state(r, &g, p);
         if (g.full)
                 return cop_error_set(err, ENOSPC, COP_ERR_internal, "the restore table of process %d is too small",

@@ -4,8 +4,8 @@
  * that its program would soon make itself, by a fault in the middle of its work.
  *
  * None of that is done by faults.  An exception costs a microsecond on bare metal, 2 to 4 in most virtual machines, and 10 where the
- * hypervisor follows page tables in software; it is the largest part of a copy's price.  process_vm_writev and MADV_POPULATE_WRITE have the
- * kernel fill memory in without one.  So what is to be copied is mapped into a window, all of its pages at once, and written from there.
+ * hypervisor follows page tables in software; it is the largest part of a copy's price.  MADV_POPULATE_WRITE has the kernel make memory
+ * without one, so that what is to be copied can be read into it.
  * At last what will be needed soon is written to, without being changed: under such a hypervisor the first touch of a page costs something
  * (7 us) even where it is there, and here two tasks share that, or nobody waits for it.
  *
@@ -24,42 +24,30 @@
 #include "freezer/restore_table.h"
 
 #define SHARED_PAGES 256
-#define GAP_MAX 32      /* pages that are mapped for nothing rather than for another call */
 #define PIECES_MAX 1024 /* UIO_MAXIOV */
 #define TOUCHED_MAX 64  /* pages of a piece; more is data */
 #ifndef PIDFD_SELF
 #define PIDFD_SELF (-10001) /* linux/pidfd.h, since 6.14: of the thread group */
 #endif
 
-/* Some of the copies of one table: those whose bytes lie close together in a page file. */
+/* Copies that one call makes: their bytes follow each other in a page file. */
 struct copies {
         struct cop_table *table; /* borrowed */
-        uint64_t window;         /* address of COP_WINDOW bytes */
         uint32_t source;
-        uint64_t offset, end;    /* in the page file */
-        struct iovec *from, *to; /* owned; PIECES_MAX */
-        size_t from_count, to_count;
-        uint64_t bytes;
+        uint64_t offset, bytes; /* in the page file */
+        struct iovec *to;       /* owned; PIECES_MAX */
+        size_t count;
 };
-
-static uint64_t window_of(const struct cop_region *g, const struct cop_table *t)
-{
-        return PTR(g->start) + g->size + (t == &g->helper ? COP_WINDOW : 0);
-}
 
 static void flush_copies(struct cop_restore *r, struct cop_region *g, struct copies *c)
 {
-        if (c->to_count == 0)
+        if (c->count == 0)
                 return;
         struct cop_op *op =
-                cop_table_add(g, c->table, COP_OP_EXPECT, SYS_mmap, c->window, c->end - c->offset, PROT_READ,
-                              MAP_PRIVATE | MAP_FIXED | MAP_POPULATE, (uint64_t)r->sources[c->source], c->offset);
-        op->expect = (int64_t)c->window;
-        op = cop_table_add(g, c->table, COP_OP_EXPECT, SYS_process_vm_writev, (uint64_t)RESTORE_PROC(r, r->self)->pid,
-                           PTR(cop_region_put(g, c->from, c->from_count * sizeof(*c->from))), c->from_count,
-                           PTR(cop_region_put(g, c->to, c->to_count * sizeof(*c->to))), c->to_count, 0);
+                cop_table_add(g, c->table, COP_OP_EXPECT, SYS_preadv, (uint64_t)r->sources[c->source],
+                              PTR(cop_region_put(g, c->to, c->count * sizeof(*c->to))), c->count, c->offset, 0, 0);
         op->expect = (int64_t)c->bytes;
-        c->from_count = c->to_count = 0;
+        c->count = 0;
         c->bytes = 0;
 }
 
@@ -74,57 +62,6 @@ static bool cut(struct img_extent *e, uint64_t from, uint64_t to)
         e->address = start;
         e->pages = (uint32_t)((end - start) / IMG_PAGE);
         return true;
-}
-
-/* e: within the window's size. */
-static void add_copy(struct cop_restore *r, struct cop_region *g, struct copies *c, const struct img_extent *e)
-{
-        uint64_t bytes = (uint64_t)e->pages * IMG_PAGE;
-
-        if (c->to_count > 0 && (c->source != e->source || e->offset > c->end + GAP_MAX * IMG_PAGE ||
-                                c->to_count == PIECES_MAX || e->offset + bytes - c->offset > COP_WINDOW))
-                flush_copies(r, g, c);
-        if (c->to_count == 0) {
-                c->source = e->source;
-                c->offset = c->end = e->offset;
-        }
-        if (c->from_count > 0 && e->offset == c->end)
-                c->from[c->from_count - 1].iov_len += bytes;
-        else
-                c->from[c->from_count++] = (struct iovec){
-                        .iov_base = (char *)(uintptr_t)c->window + (e->offset - c->offset), .iov_len = bytes};
-        c->to[c->to_count++] = (struct iovec){.iov_base = (void *)(uintptr_t)e->address, .iov_len = bytes};
-        c->end = MAX_OF(c->end, e->offset + bytes);
-        c->bytes += bytes;
-}
-
-static void add_copies(struct cop_restore *r, struct cop_region *g, struct cop_table *t,
-                       const struct cop_pieces *pieces, uint64_t from, uint64_t to)
-{
-        size_t n = 0;
-        _cleanup_free_ struct img_extent *list = malloc((pieces->count + 1) * sizeof(*list));
-        _cleanup_free_ struct iovec *iov = malloc(2 * PIECES_MAX * sizeof(*iov));
-        struct copies c = {.table = t, .window = window_of(g, t), .from = iov, .to = iov + PIECES_MAX};
-
-        if (!list || !iov) {
-                g->full = true;
-                return;
-        }
-        for (size_t i = 0; i < pieces->count; i++) {
-                list[n] = pieces->list[i];
-                n += cut(&list[n], from, to);
-        }
-        qsort(list, n, sizeof(*list), cop_image_compare_places);
-        for (size_t i = 0; i < n; i++) {
-                struct img_extent rest = list[i], e = rest;
-                for (; rest.pages > 0; rest.pages -= e.pages) {
-                        e.pages = MIN_OF(rest.pages, (uint32_t)(COP_WINDOW / IMG_PAGE));
-                        add_copy(r, g, &c, &e);
-                        e.address += (uint64_t)e.pages * IMG_PAGE;
-                        e.offset += (uint64_t)e.pages * IMG_PAGE;
-                }
-        }
-        flush_copies(r, g, &c);
 }
 
 /* Advice: what fails here (before Linux 6.14, or where it may not be written) is done by the touches, or by the program's own faults. */
@@ -155,6 +92,52 @@ static void add_populates(struct cop_region *g, struct cop_table *t, const struc
         add_populate(g, t, iov, n);
 }
 
+/* e: no more than COPY_MAX. */
+static void add_copy(struct cop_restore *r, struct cop_region *g, struct copies *c, const struct img_extent *e)
+{
+        uint64_t bytes = (uint64_t)e->pages * IMG_PAGE;
+
+        if (c->count > 0 && (c->source != e->source || e->offset != c->offset + c->bytes || c->count == PIECES_MAX ||
+                             c->bytes + bytes > COP_COPY_MAX))
+                flush_copies(r, g, c);
+        if (c->count == 0) {
+                c->source = e->source;
+                c->offset = e->offset;
+        }
+        c->to[c->count++] = (struct iovec){.iov_base = (void *)(uintptr_t)e->address, .iov_len = bytes};
+        c->bytes += bytes;
+}
+
+static void add_copies(struct cop_restore *r, struct cop_region *g, struct cop_table *t,
+                       const struct cop_pieces *pieces, uint64_t from, uint64_t to)
+{
+        size_t n = 0;
+        _cleanup_free_ struct img_extent *list = malloc((pieces->count + 1) * sizeof(*list));
+        _cleanup_free_ struct iovec *iov = malloc(PIECES_MAX * sizeof(*iov));
+        struct copies c = {.table = t, .to = iov};
+
+        if (!list || !iov) {
+                g->full = true;
+                return;
+        }
+        add_populates(g, t, pieces, from, to);
+        for (size_t i = 0; i < pieces->count; i++) {
+                list[n] = pieces->list[i];
+                n += cut(&list[n], from, to);
+        }
+        qsort(list, n, sizeof(*list), cop_image_compare_places);
+        for (size_t i = 0; i < n; i++) {
+                struct img_extent rest = list[i], e = rest;
+                for (; rest.pages > 0; rest.pages -= e.pages) {
+                        e.pages = MIN_OF(rest.pages, (uint32_t)(COP_COPY_MAX / IMG_PAGE));
+                        add_copy(r, g, &c, &e);
+                        e.address += (uint64_t)e.pages * IMG_PAGE;
+                        e.offset += (uint64_t)e.pages * IMG_PAGE;
+                }
+        }
+        flush_copies(r, g, &c);
+}
+
 static void add_touches(struct cop_region *g, struct cop_table *t, const struct cop_pieces *pieces, uint64_t from,
                         uint64_t to)
 {
@@ -170,8 +153,6 @@ static void add_all(struct cop_restore *r, struct cop_region *g, struct cop_tabl
 {
         add_copies(r, g, t, &pages->extents, from, to);
         add_copies(r, g, t, &pages->patches, from, to);
-        if (pages->extents.count + pages->patches.count > 0)
-                cop_table_add(g, t, COP_OP_CHECK, SYS_munmap, window_of(g, t), COP_WINDOW, 0, 0, 0, 0);
         add_populates(g, t, &pages->hot, from, to);
         add_touches(g, t, &pages->hot, from, to);
         add_touches(g, t, &pages->patches, from, to);

@@ -420,6 +420,7 @@ void cop_restore_state(struct cop_restore *r, struct cop_region *g, const struct
         add_signals(r, g, &g->main, p->pid, 0, (struct img_ref){p->first_signal, p->signals});
         add_timers(g, p);
         add_posix_timers(r, g, p);
+        cop_restore_watch_taken(r, g);
         if (!p->leader_ended)
                 add_thread(r, g, &g->main, p, RESTORE_THREAD(r, p->first_thread));
         if (p->mce_kill != PR_MCE_KILL_DEFAULT)

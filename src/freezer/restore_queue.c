@@ -297,7 +297,7 @@ static void ask_for_room(struct cop_restore *r, int fd, int size)
         s->room.fd = fd;
         s->room.size = size;
         __atomic_store_n(&s->room.asked, 1, __ATOMIC_SEQ_CST);
-        syscall(SYS_futex, &s->control.parked, FUTEX_WAKE, 1, NULL);
+        cop_restore_tell(s);
         for (int i = 0; i < ASKED_MAX && __atomic_load_n(&s->room.asked, __ATOMIC_SEQ_CST); i++) {
                 struct timespec ts = {.tv_nsec = 10000000};
                 syscall(SYS_futex, &s->room.asked, FUTEX_WAIT, 1, &ts);

@@ -5,9 +5,8 @@
 
 #include "freezer/restore.h"
 
-#define COP_THREAD_OPS 128     /* operations for one thread, without its signals */
-#define COP_WINDOW (8UL << 20) /* bytes; see restore_pages.c */
-#define COP_WINDOWS 2          /* behind the region, one for each table */
+#define COP_THREAD_OPS 128       /* operations for one thread, without its signals */
+#define COP_COPY_MAX (1UL << 30) /* bytes that one call copies: the kernel reads up to 2 GiB */
 #define PTR(p) ((uint64_t)(uintptr_t)(p))
 
 struct cop_table {
@@ -21,6 +20,7 @@ struct cop_region {
         char *data, *data_end; /* what calls point to */
         struct cop_table main;
         struct cop_table helper; /* of a second task that copies pages */
+        bool watched;            /* the engine takes a descriptor, which is to be closed (cop_restore_watch_taken) */
         bool late;               /* its threads set their filters when they have parked (cop_restore_filters_late) */
         uint32_t together;       /* filters that the first thread sets for all */
         uint32_t *arrived; /* in the data: threads but the first that have parked; NULL where nobody waits for them */
@@ -68,6 +68,8 @@ static inline void *cop_region_put(struct cop_region *g, const void *data, size_
         return at;
 }
 
+/* restore_mem.c: waits until the engine has the watch's descriptor, if there is one, and closes it. */
+void cop_restore_watch_taken(struct cop_restore *r, struct cop_region *g);
 /* restore_process.c: everything but memory, up to the end of the table. */
 void cop_restore_state(struct cop_restore *r, struct cop_region *g, const struct img_proc *p);
 /* Signals and timers of the process and its threads. */

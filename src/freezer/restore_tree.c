@@ -20,7 +20,7 @@
 #include "base/fs.h"
 #include "freezer/restore.h"
 
-enum { BARRIER_TREE, BARRIER_GROUPS, BARRIER_READY };
+enum { BARRIER_TREE, BARRIER_READY };
 
 static int futex(uint32_t *word, int op, uint32_t value, const struct timespec *timeout)
 {
@@ -42,18 +42,23 @@ __attribute__((noreturn)) static void report_and_exit(struct cop_restore *r, con
         }
         for (int i = 0; i < COP_BARRIERS; i++)
                 futex(&r->shared->barrier[i], FUTEX_WAKE, INT32_MAX, NULL);
-        futex(&r->shared->control.parked, FUTEX_WAKE, INT32_MAX, NULL);
+        cop_restore_tell(r->shared);
         _exit(118);
 }
 
-/* Every live process of the tree comes here once per barrier. */
-static int barrier(struct cop_restore *r, int which, struct cop_error *err)
+/* Every live process of the tree comes to each barrier once, and may do something of its own before it waits for the others. */
+static void arrive(struct cop_restore *r, int which)
 {
         uint32_t *word = &r->shared->barrier[which];
-        uint32_t now = __atomic_add_fetch(word, 1, __ATOMIC_SEQ_CST);
 
-        if (now >= r->live)
+        if (__atomic_add_fetch(word, 1, __ATOMIC_SEQ_CST) >= r->live)
                 futex(word, FUTEX_WAKE, INT32_MAX, NULL);
+}
+
+static int await_all(struct cop_restore *r, int which, struct cop_error *err)
+{
+        uint32_t *word = &r->shared->barrier[which], now;
+
         while ((now = __atomic_load_n(word, __ATOMIC_SEQ_CST)) < r->live) {
                 struct timespec ts = {.tv_sec = 1};
                 if (__atomic_load_n(&r->shared->failed, __ATOMIC_SEQ_CST) || r->shared->control.failed)
@@ -276,14 +281,12 @@ static void await_zombies(struct cop_restore *r, uint32_t self)
                 ;
 }
 
-static int join_groups(struct cop_restore *r, const struct img_proc *p, struct cop_error *err)
+/* All that it makes are born by then, into the group it had before; who joins this one waits until all of the tree are there. */
+static int lead_group(const struct img_proc *p, struct cop_error *err)
 {
         if (p->pid == p->pgid && p->pid != p->sid && setpgid(0, 0) < 0)
                 return cop_error_errno(err, errno, "making the process group %d", p->pgid);
-        int ret = barrier(r, BARRIER_GROUPS, err);
-        if (ret < 0)
-                return ret;
-        return p->pid == p->pgid ? 0 : join_group(r, p, err);
+        return 0;
 }
 
 static int enter_root(const struct cop_restore *r, const struct img_proc *p)
@@ -339,6 +342,14 @@ static int restore_identity(struct cop_restore *r, const struct img_proc *p, str
         return 0;
 }
 
+static int open_proc(struct cop_restore *r, struct cop_error *err)
+{
+        int fd = open("/proc/self", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+        r->proc_fd = fd < 0 ? fd : cop_restore_move_high(r, fd);
+        return r->proc_fd < 0 ? cop_error_errno(err, errno, "opening /proc/self (the tree's root needs a /proc)") : 0;
+}
+
 static int run_stub(struct cop_restore *r, uint32_t index, struct cop_error *err)
 {
         const struct img_proc *p = RESTORE_PROC(r, index);
@@ -348,10 +359,6 @@ static int run_stub(struct cop_restore *r, uint32_t index, struct cop_error *err
                 prctl(PR_SET_CHILD_SUBREAPER, 1);
         int ret = fork_those(r, index, COP_BIRTH_EARLY, 0, err);
         r->self = index;
-        int proc_fd = open("/proc/self", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        r->proc_fd = proc_fd < 0 ? proc_fd : cop_restore_move_high(r, proc_fd);
-        if (ret == 0 && r->proc_fd < 0)
-                ret = cop_error_errno(err, errno, "opening /proc/self (the tree's root needs a /proc)");
         if (ret == 0 && p->sid == p->pid && getsid(0) != p->pid && setsid() < 0)
                 ret = cop_error_errno(err, errno, "making the session %d", p->sid);
         if (ret == 0)
@@ -363,10 +370,19 @@ static int run_stub(struct cop_restore *r, uint32_t index, struct cop_error *err
         if (ret == 0)
                 ret = fork_orphans(r, index, err);
         if (ret == 0)
-                ret = barrier(r, BARRIER_TREE, err);
-        cop_restore_mark(r, COP_MARK_TREE);
+                ret = lead_group(p, err);
+        /* Shared descriptors are put in place by whose they are as soon as all have arrived. */
+        if (ret == 0 && p->shares_files)
+                ret = open_proc(r, err);
         if (ret == 0)
-                ret = join_groups(r, p, err);
+                arrive(r, BARRIER_TREE);
+        if (ret == 0 && !p->shares_files)
+                ret = open_proc(r, err);
+        if (ret == 0)
+                ret = await_all(r, BARRIER_TREE, err);
+        cop_restore_mark(r, COP_MARK_TREE);
+        if (ret == 0 && p->pid != p->pgid)
+                ret = join_group(r, p, err);
         await_zombies(r, index);
         if (ret == 0 && !p->shares_files)
                 ret = cop_restore_descriptors(r, err);
@@ -374,8 +390,10 @@ static int run_stub(struct cop_restore *r, uint32_t index, struct cop_error *err
         if (ret == 0 && !p->shares_files)
                 ret = restore_identity(r, p, err);
         /* From here on nobody needs another's descriptors or pids, and all that end have. */
-        if (ret == 0)
-                ret = barrier(r, BARRIER_READY, err);
+        if (ret == 0) {
+                arrive(r, BARRIER_READY);
+                ret = await_all(r, BARRIER_READY, err);
+        }
         cop_restore_mark(r, COP_MARK_READY);
         if (p->subreaper || adopts)
                 prctl(PR_SET_CHILD_SUBREAPER, p->subreaper);
@@ -469,7 +487,7 @@ static void start_names(struct cop_restore *r)
 static void tell_bound(struct cop_restore *r)
 {
         __atomic_store_n(&r->shared->bound, 1, __ATOMIC_SEQ_CST);
-        syscall(SYS_futex, &r->shared->control.parked, FUTEX_WAKE, INT32_MAX, NULL); /* the engine waits for that */
+        cop_restore_tell(r->shared);
 }
 
 __attribute__((noreturn)) static void first_process(struct cop_restore *r)
@@ -490,7 +508,8 @@ __attribute__((noreturn)) static void first_process(struct cop_restore *r)
         if (ret < 0)
                 report_and_exit(r, &err);
         cop_restore_mark(r, COP_MARK_OBJECTS);
-        tell_bound(r);
+        if (r->request->bound)
+                tell_bound(r);
         become(r, 0);
 }
 

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/thread.h"
 #include "freezer/freezer.h"
 #include "freezer/guest.h"
 #include "freezer/procfs.h"
@@ -28,6 +29,7 @@
 #include "freezer/watch.h"
 
 #define THAW_TIMEOUT (30 * USEC_PER_SEC)
+#define LOOK 200 /* us */
 
 struct thaw_thread {
         pid_t tid; /* here */
@@ -47,6 +49,8 @@ struct thaw {
         int pidfd, pidns_fd;
         struct cop_watch *watch; /* owned until handed over */
         uint64_t syscall_offset; /* of a syscall instruction in the vdso */
+        bool image_checked;      /* against this kernel and CPU */
+        bool may_look;           /* another processor works meanwhile */
 };
 
 static int make_shared(struct thaw *t, struct cop_error *err)
@@ -132,6 +136,7 @@ static int check_failed(struct thaw *t, struct cop_error *err)
 static int start_helper(struct thaw *t, struct cop_error *err)
 {
         pid_t helper = fork();
+        char path[64];
         int status;
 
         if (helper == 0) {
@@ -141,27 +146,31 @@ static int start_helper(struct thaw *t, struct cop_error *err)
         }
         if (helper < 0 || waitpid(helper, &status, __WALL) < 0)
                 return cop_error_errno(err, errno, "starting a thaw");
-        int r = check_failed(t, err);
+        /* A hypervisor has to answer for the CPU, 6 us for each of eight questions: while the tree is made. */
+        int r = t->image_checked ? 0 : cop_image_check_host(t->image->header, err);
+        if (r == 0)
+                r = check_failed(t, err);
         if (r < 0)
                 return r;
         t->root = (pid_t)t->restore.shared->root_pid;
         if (t->root <= 0)
                 return cop_error_set(err, EIO, COP_ERR_start_failed, "the thaw's helper ended (status %#x)", status);
         t->pidfd = (int)syscall(SYS_pidfd_open, t->root, 0);
-        return t->pidfd < 0 ? cop_error_errno(err, errno, "opening the first process") : 0;
+        if (t->pidfd < 0)
+                return cop_error_errno(err, errno, "opening the first process");
+        snprintf(path, sizeof(path), "/proc/%d/ns/pid", t->root);
+        t->pidns_fd = open(path, O_RDONLY | O_CLOEXEC);
+        return t->pidns_fd < 0 ? cop_error_errno(err, errno, "opening the pid namespace") : 0;
 }
 
 /* A process of the tree that died (of a signal) is a zombie now that nobody expects. */
 static bool somebody_died(const struct thaw *t)
 {
         char path[64];
-        _cleanup_close_ int pidns = -EBADF;
 
-        snprintf(path, sizeof(path), "/proc/%d/ns/pid", t->root);
-        pidns = open(path, O_RDONLY | O_CLOEXEC);
-        for (uint32_t i = 0; pidns >= 0 && i < t->image->count[IMG_PROCS]; i++) {
+        for (uint32_t i = 0; i < t->image->count[IMG_PROCS]; i++) {
                 const struct img_proc *p = IMG_RECORD(t->image, IMG_PROCS, img_proc, i);
-                pid_t pid = p->state == IMG_ZOMBIE || p->leader_ended ? 0 : cop_pid_outside(pidns, p->pid);
+                pid_t pid = p->state == IMG_ZOMBIE || p->leader_ended ? 0 : cop_pid_outside(t->pidns_fd, p->pid);
                 struct cop_procfs_stat st;
                 snprintf(path, sizeof(path), "/proc/%d", pid);
                 _cleanup_close_ int dir = pid > 0 ? open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -EBADF;
@@ -192,20 +201,83 @@ static void pass_on_bound(struct thaw *t)
                 t->restore.request->bound(t->restore.request->userdata);
 }
 
+/* A duplicate of a thread's descriptor, or -1 with errno. */
+static int take_fd(pid_t tid, int fd)
+{
+        _cleanup_close_ int pidfd = (int)syscall(SYS_pidfd_open, tid, COP_PIDFD_THREAD);
+
+        return pidfd < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, pidfd, fd, 0);
+}
+
+/* Waits until the word is another; by looking at it again and again, for LOOK at most, where that is sooner than a sleeping processor
+ * would wake up. */
+static void await_change(const uint32_t *word, uint32_t seen, bool look)
+{
+        struct timespec ts = {.tv_nsec = 20000000};
+        usec_t end = look ? cop_now(CLOCK_MONOTONIC) + LOOK : 0;
+
+        while (look && __atomic_load_n(word, __ATOMIC_SEQ_CST) == seen && cop_now(CLOCK_MONOTONIC) < end)
+                __builtin_ia32_pause();
+        if (!look)
+                syscall(SYS_futex, word, FUTEX_WAIT, seen, &ts, NULL, 0);
+}
+
+/* The process's table goes on meanwhile, up to where it closes its own. */
+static int take_watch(struct thaw *t, uint32_t index, struct cop_error *err)
+{
+        struct cop_restore_place *place = &t->restore.shared->place[index];
+        pid_t tid = cop_pid_outside(t->pidns_fd, IMG_RECORD(t->image, IMG_PROCS, img_proc, index)->pid);
+        int64_t fd = -1;
+        struct iovec local = {&fd, sizeof(fd)}, from = {(void *)place->watch_result, sizeof(fd)},
+                     to = {(void *)place->watch_close, sizeof(fd)};
+
+        if (process_vm_readv(tid, &local, 1, &from, 1, 0) != sizeof(fd) || fd < 0)
+                return cop_error_errno(err, errno, "finding the memory watch");
+        int mine = take_fd(tid, (int)fd);
+        if (mine < 0)
+                return cop_error_errno(err, errno, "taking the memory watch");
+        int r = cop_watch_add(t->watch, mine, err);
+        if (r == 0 && process_vm_writev(tid, &local, 1, &to, 1, 0) != sizeof(fd))
+                r = cop_error_errno(err, errno, "handing the memory watch over");
+        __atomic_store_n(&place->watch, COP_WATCH_TAKEN, __ATOMIC_SEQ_CST);
+        syscall(SYS_futex, &place->watch, FUTEX_WAKE, INT32_MAX, NULL);
+        return r;
+}
+
+static int take_watches(struct thaw *t, struct cop_error *err)
+{
+        int r = 0;
+
+        for (uint32_t i = 0; i < t->image->count[IMG_PROCS] && r == 0; i++) {
+                uint32_t step = __atomic_load_n(&t->restore.shared->place[i].watch, __ATOMIC_SEQ_CST);
+                if (step != COP_WATCH_NONE && !t->watch)
+                        r = cop_watch_new(t->image, &t->watch, err);
+                if (step == COP_WATCH_MADE && r == 0)
+                        r = take_watch(t, i, err);
+        }
+        return r;
+}
+
 static int wait_parked(struct thaw *t, usec_t timeout, struct cop_error *err)
 {
         uint32_t *word = &t->restore.shared->control.parked;
-        uint32_t want = t->image->count[IMG_THREADS], now;
+        uint32_t want = t->image->count[IMG_THREADS], seen = __atomic_load_n(word, __ATOMIC_SEQ_CST);
+        bool look = false;
         usec_t deadline = cop_usec_add(cop_now(CLOCK_MONOTONIC), timeout);
         unsigned turns = 0;
 
-        while ((now = __atomic_load_n(word, __ATOMIC_SEQ_CST)) < want) {
-                struct timespec ts = {.tv_nsec = 20000000};
+        while (COP_PARKED(seen) < want) {
                 siginfo_t info = {0};
-                syscall(SYS_futex, word, FUTEX_WAIT, now, &ts, NULL, 0);
+                await_change(word, seen, look);
+                uint32_t now = __atomic_load_n(word, __ATOMIC_SEQ_CST);
+                /* From the first news on little is left of some table, as long as there is always more. */
+                look = t->may_look && now != seen && (look || COP_NEWS(now) != COP_NEWS(seen));
+                seen = now;
                 make_room(t);
                 pass_on_bound(t);
                 int r = check_failed(t, err);
+                if (r == 0)
+                        r = take_watches(t, err);
                 if (r < 0)
                         return r;
                 if (waitid(P_PID, (id_t)t->root, &info, WEXITED | WNOHANG | WNOWAIT | __WALL) == 0 &&
@@ -224,7 +296,8 @@ static int wait_parked(struct thaw *t, usec_t timeout, struct cop_error *err)
                 }
                 if (cop_now(CLOCK_MONOTONIC) > deadline)
                         return cop_error_set(err, ETIMEDOUT, COP_ERR_start_failed,
-                                             "the tree was not rebuilt in time (%u of %u threads)", now, want);
+                                             "the tree was not rebuilt in time (%u of %u threads)", COP_PARKED(seen),
+                                             want);
         }
         return check_failed(t, err); /* of a task that does not park */
 }
@@ -233,13 +306,9 @@ static int wait_parked(struct thaw *t, usec_t timeout, struct cop_error *err)
 
 static int find_threads(struct thaw *t, struct cop_error *err)
 {
-        char path[64];
-
-        snprintf(path, sizeof(path), "/proc/%d/ns/pid", t->root);
-        t->pidns_fd = open(path, O_RDONLY | O_CLOEXEC);
         t->threads = calloc(t->image->count[IMG_THREADS], sizeof(*t->threads));
-        if (t->pidns_fd < 0 || !t->threads)
-                return cop_error_errno(err, errno, "opening the pid namespace");
+        if (!t->threads)
+                return cop_error_errno(err, errno, "finding the threads");
         for (uint32_t i = 0; i < t->image->count[IMG_PROCS]; i++) {
                 const struct img_proc *p = IMG_RECORD(t->image, IMG_PROCS, img_proc, i);
                 for (uint32_t k = 0; k < p->threads; k++) {
@@ -317,14 +386,6 @@ static const struct thaw_thread *thread_of(const struct thaw *t, uint32_t proc)
         return NULL;
 }
 
-/* A duplicate of a thread's descriptor, or -1 with errno. */
-static int take_fd(pid_t tid, int fd)
-{
-        _cleanup_close_ int pidfd = (int)syscall(SYS_pidfd_open, tid, COP_PIDFD_THREAD);
-
-        return pidfd < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, pidfd, fd, 0);
-}
-
 static int seal_through(const struct thaw *t, uint32_t proc, int fd, uint64_t seals, struct cop_error *err)
 {
         const struct thaw_thread *th = thread_of(t, proc);
@@ -373,28 +434,6 @@ static int seize_all(struct thaw *t, struct cop_error *err)
         return 0;
 }
 
-/* The trampoline's region goes by a system call made from the vdso, the one place that stays, or from code of its own. */
-static int take_watch(struct thaw *t, struct cop_proc *p, struct cop_task *task, const struct cop_restore_place *place,
-                      struct cop_error *err)
-{
-        int64_t fd = -1, result;
-        struct iovec local = {&fd, sizeof(fd)}, there = {(void *)place->watch_result, sizeof(fd)};
-
-        if (process_vm_readv(task->tid, &local, 1, &there, 1, 0) != sizeof(fd) || fd < 0)
-                return cop_error_errno(err, errno, "finding the memory watch");
-        int mine = take_fd(task->tid, (int)fd);
-        if (mine < 0)
-                return cop_error_errno(err, errno, "taking the memory watch");
-        int r = t->watch ? 0 : cop_watch_new(t->image, &t->watch, err);
-        if (r < 0) {
-                close(mine);
-                return r;
-        }
-        r = cop_watch_add(t->watch, mine, err);
-        uint64_t arg[6] = {(uint64_t)fd};
-        return r < 0 ? r : cop_remote_syscall(p, task, SYS_close, arg, &result, err);
-}
-
 /* Undumpable only now: without rights over the memory's user namespace (a stub's is the engine's) it could not have been seized. */
 static int hide(struct cop_proc *p, struct cop_task *task, struct cop_error *err)
 {
@@ -422,24 +461,47 @@ static int prepare_remote(const struct thaw *t, const struct thaw_thread *th, st
         return 0;
 }
 
-static int unmap_region(struct thaw *t, const struct thaw_thread *th, struct cop_error *err)
+/* A process whose trampoline goes. */
+struct unmapping {
+        struct cop_proc proc;
+        struct cop_task task;
+        const struct img_proc *image;
+};
+
+/* By a system call made from the vdso, the one place that stays, or from code of its own. */
+static int begin_unmapping(struct thaw *t, const struct thaw_thread *th, struct unmapping *u, struct cop_error *err)
 {
-        const struct img_proc *ip = IMG_RECORD(t->image, IMG_PROCS, img_proc, th->proc);
         const struct cop_restore_place *place = &t->restore.shared->place[th->proc];
         uint64_t arg[6] = {place->region, place->region_size};
-        struct cop_task task;
-        struct cop_proc p;
-        int64_t result;
-        int r = prepare_remote(t, th, &p, &task, err);
+        int r = prepare_remote(t, th, &u->proc, &u->task, err);
 
-        if (r == 0 && place->watch_result)
-                r = take_watch(t, &p, &task, place, err);
-        if (r < 0)
-                return r;
-        r = cop_remote_syscall(&p, &task, SYS_munmap, arg, &result, err);
+        u->image = IMG_RECORD(t->image, IMG_PROCS, img_proc, th->proc);
+        return r < 0 ? r : cop_remote_begin(&u->proc, &u->task, SYS_munmap, arg, err);
+}
+
+static int end_unmapping(struct unmapping *u, struct cop_error *err)
+{
+        int64_t result;
+        int r = cop_remote_end(&u->proc, &u->task, &result, err);
+
         if (r == 0 && result != 0)
                 r = cop_error_errno(err, (int)-result, "unmapping the trampoline");
-        return r < 0 || ip->dumpable == 1 ? r : hide(&p, &task, err);
+        return r < 0 || u->image->dumpable == 1 ? r : hide(&u->proc, &u->task, err);
+}
+
+/* All of them at once: each call costs little more than the waking of a processor. */
+static int unmap_regions(struct thaw *t, struct cop_error *err)
+{
+        _cleanup_free_ struct unmapping *list = calloc(t->image->count[IMG_PROCS] + 1UL, sizeof(*list));
+        size_t n = 0;
+        int r = list ? 0 : cop_error_errno(err, ENOMEM, "unmapping the trampoline");
+
+        for (size_t i = 0; r == 0 && i < t->thread_count; i++)
+                if (i == 0 || t->threads[i].proc != t->threads[i - 1].proc)
+                        r = begin_unmapping(t, &t->threads[i], &list[n++], err);
+        for (size_t i = 0; r == 0 && i < n; i++)
+                r = end_unmapping(&list[i], err);
+        return r;
 }
 
 static int write_registers(struct thaw *t, const struct thaw_thread *th, struct cop_error *err)
@@ -610,10 +672,8 @@ static int give_registers(struct thaw *t, struct cop_error *err)
                 r = enter_waits(t, err);
         if (r == 0)
                 r = stop_again(t, err);
-
-        for (size_t i = 0; r == 0 && i < t->thread_count; i++)
-                if (i == 0 || t->threads[i].proc != t->threads[i - 1].proc)
-                        r = unmap_region(t, &t->threads[i], err);
+        if (r == 0)
+                r = unmap_regions(t, err);
         for (size_t i = 0; r == 0 && i < t->thread_count; i++) {
                 uint64_t left = time_left(t, &t->threads[i]);
                 if (left > 0)
@@ -678,6 +738,7 @@ int cop_thaw(const struct cop_thaw_request *request, struct cop_thaw_result *ret
         struct thaw t = {.pidfd = -EBADF, .pidns_fd = -EBADF};
         struct cop_thaw_result res = {.pidfd = -EBADF};
         usec_t begin = cop_now(CLOCK_MONOTONIC), last = begin;
+        cpu_set_t cpus;
         int r;
 
 #define STAGE(n)                                       \
@@ -688,12 +749,14 @@ int cop_thaw(const struct cop_thaw_request *request, struct cop_thaw_result *ret
         } while (0)
         t.restore.shared_fd = -EBADF;
         t.image = request->image;
-        r = t.image ? 0 : cop_thaw_open(request->image_dir_fd, &t.image, err);
+        t.image_checked = t.image != NULL;
+        r = t.image ? 0 : cop_image_open(request->image_dir_fd, false, &t.image, err);
         if (r < 0)
-                return r;
+                return cop_error_wrap(err, r, "thawing");
         t.restore.request = request;
         t.restore.image = t.image;
         t.syscall_offset = cop_vdso_syscall();
+        t.may_look = cop_other_cpus(&cpus);
         t.restore.base_fd = (int)IMG_RECORD(t.image, IMG_TREE, img_tree, 0)->max_fd + 1;
         if (t.restore.base_fd < 64)
                 t.restore.base_fd = 64;

@@ -597,12 +597,17 @@ static void note_signal(struct cop_task *t, int status)
         t->took_stop = t->took_stop || (status >> 16 == 0 && WSTOPSIG(status) == SIGSTOP);
 }
 
-int cop_run_to_trap(struct cop_task *t, int request, struct cop_error *err)
+static int let_run(const struct cop_task *t, int request, struct cop_error *err)
+{
+        return ptrace((enum __ptrace_request)request, t->tid, 0, 0) < 0
+                       ? cop_error_errno(err, errno, "running code in thread %d", t->tid)
+                       : 0;
+}
+
+static int await_trap(struct cop_task *t, int request, struct cop_error *err)
 {
         int status;
 
-        if (ptrace((enum __ptrace_request)request, t->tid, 0, 0) < 0)
-                return cop_error_errno(err, errno, "running code in thread %d", t->tid);
         for (;;) {
                 int r = cop_wait_task(t->tid, &status);
                 if (r < 0)
@@ -613,9 +618,17 @@ int cop_run_to_trap(struct cop_task *t, int request, struct cop_error *err)
                 if (status >> 16 == 0 && WSTOPSIG(status) == SIGTRAP)
                         return 0;
                 note_signal(t, status);
-                if (ptrace((enum __ptrace_request)request, t->tid, 0, 0) < 0)
-                        return cop_error_errno(err, errno, "running code in thread %d", t->tid);
+                r = let_run(t, request, err);
+                if (r < 0)
+                        return r;
         }
+}
+
+int cop_run_to_trap(struct cop_task *t, int request, struct cop_error *err)
+{
+        int r = let_run(t, request, err);
+
+        return r < 0 ? r : await_trap(t, request, err);
 }
 
 int cop_run_to_mark(struct cop_task *t, struct cop_error *err)
@@ -691,8 +704,12 @@ uint64_t cop_find_syscall(const struct cop_proc *p, uint64_t start, uint64_t n)
         return 0;
 }
 
-int cop_remote_syscall(struct cop_proc *p, struct cop_task *t, long nr, const uint64_t arg[6], int64_t *ret_result,
-                       struct cop_error *err)
+static int remote_request(const struct cop_proc *p)
+{
+        return p->no_traps ? PTRACE_SYSCALL : PTRACE_SINGLESTEP;
+}
+
+int cop_remote_begin(struct cop_proc *p, struct cop_task *t, long nr, const uint64_t arg[6], struct cop_error *err)
 {
         struct user_regs_struct regs = t->regs;
         int r = check_instruction(p, t, err);
@@ -713,7 +730,14 @@ int cop_remote_syscall(struct cop_proc *p, struct cop_task *t, long nr, const ui
         regs.eflags &= ~0x100ULL;
         if (ptrace(PTRACE_SETREGS, t->tid, 0, &regs) < 0)
                 return cop_error_errno(err, errno, "setting the registers of thread %d", t->tid);
-        r = cop_run_to_trap(t, p->no_traps ? PTRACE_SYSCALL : PTRACE_SINGLESTEP, err);
+        return let_run(t, remote_request(p), err);
+}
+
+int cop_remote_end(struct cop_proc *p, struct cop_task *t, int64_t *ret_result, struct cop_error *err)
+{
+        struct user_regs_struct regs;
+        int r = await_trap(t, remote_request(p), err);
+
         if (r == 0 && p->no_traps)
                 r = cop_run_to_trap(t, PTRACE_SYSCALL, err); /* the entry before, now the exit */
         if (r < 0)
@@ -722,6 +746,14 @@ int cop_remote_syscall(struct cop_proc *p, struct cop_task *t, long nr, const ui
                 return cop_error_errno(err, errno, "reading the registers of thread %d", t->tid);
         *ret_result = (int64_t)regs.rax;
         return 0;
+}
+
+int cop_remote_syscall(struct cop_proc *p, struct cop_task *t, long nr, const uint64_t arg[6], int64_t *ret_result,
+                       struct cop_error *err)
+{
+        int r = cop_remote_begin(p, t, nr, arg, err);
+
+        return r < 0 ? r : cop_remote_end(p, t, ret_result, err);
 }
 
 int cop_leave_vdso(const struct cop_proc *p, struct cop_task *t, uint64_t start, uint64_t end, struct cop_error *err)

@@ -143,7 +143,9 @@ int cop_batch_wait(struct cop_proc *p, struct cop_task *t, struct cop_op *ops, s
 /* Lets a thread that stands in the vdso (start to end) finish there, and reads its registers again: the vdso's code for a clock keeps
  * half of a reading in registers, which the offsets of another time namespace would be added to. */
 int cop_leave_vdso(const struct cop_proc *p, struct cop_task *t, uint64_t start, uint64_t end, struct cop_error *err);
-/* One system call by single step; for mapping and unmapping. */
+/* One system call by single step; for mapping and unmapping.  In two steps where several processes can make theirs at once. */
+int cop_remote_begin(struct cop_proc *p, struct cop_task *t, long nr, const uint64_t arg[6], struct cop_error *err);
+int cop_remote_end(struct cop_proc *p, struct cop_task *t, int64_t *ret_result, struct cop_error *err);
 int cop_remote_syscall(struct cop_proc *p, struct cop_task *t, long nr, const uint64_t arg[6], int64_t *ret_result,
                        struct cop_error *err);
 

@@ -119,9 +119,10 @@ size_t cop_watch_program(struct cop_watch_range *ranges, size_t n, struct sock_f
         for (size_t i = 0; i < n; i++) {
                 const struct sock_filter test[] = {
                         BPF_STMT(BPF_LD | BPF_MEM, 0),
-                        BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, (uint32_t)((ranges[i].end + 65535) >> 16), 3, 0),
+                        BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K,
+                                 (uint32_t)((ranges[i].end + COP_WATCH_UNIT - 1) / COP_WATCH_UNIT), 3, 0),
                         BPF_STMT(BPF_LD | BPF_MEM, 1),
-                        BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, (uint32_t)(ranges[i].start >> 16), 0, 1),
+                        BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, (uint32_t)(ranges[i].start / COP_WATCH_UNIT), 0, 1),
                         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF),
                 };
                 memcpy(program + at, test, sizeof(test));
