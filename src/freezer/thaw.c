@@ -217,7 +217,7 @@ static void await_change(const uint32_t *word, uint32_t seen, bool look)
         usec_t end = look ? cop_now(CLOCK_MONOTONIC) + LOOK : 0;
 
         while (look && __atomic_load_n(word, __ATOMIC_SEQ_CST) == seen && cop_now(CLOCK_MONOTONIC) < end)
-                __builtin_ia32_pause();
+                sched_yield(); /* others may have better things to do */
         if (!look)
                 syscall(SYS_futex, word, FUTEX_WAIT, seen, &ts, NULL, 0);
 }
