@@ -129,15 +129,15 @@ static void loopback_up(void)
                 ioctl(fd, SIOCSIFFLAGS, &req);
 }
 
-static bool make_private(void)
+/* All of new namespaces that needs no process of the tree; false when mounts stay shared. */
+static bool furnish_namespaces(void)
 {
-        return mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0;
-}
-
-static void mount_others(void)
-{
+        loopback_up();
+        if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+                return false;
         (void)mount("tmpfs", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777");
         (void)mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620");
+        return true;
 }
 
 /* What only a process of the tree's pid namespace can do. */
@@ -150,11 +150,7 @@ static int mount_proc(void *userdata, struct cop_error *err)
 
 static int setup_inside(void *userdata, struct cop_error *err)
 {
-        loopback_up();
-        if (!make_private())
-                return cop_error_errno(err, errno, "making mounts private");
-        mount_others();
-        return mount_proc(userdata, err);
+        return furnish_namespaces() ? mount_proc(userdata, err) : cop_error_errno(err, errno, "making mounts private");
 }
 
 static int write_map(pid_t pid, const char *name, const char *text)
@@ -256,14 +252,9 @@ static bool user_namespace(const struct options *o, int *ret_fd)
 
 static bool enter_prepared(const struct cop_thaw_namespaces *ns)
 {
-        if (!become_root_of(ns->user_fd) ||
-            unshare(CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP) < 0)
-                return false;
-        loopback_up();
-        if (!make_private())
-                return false;
-        mount_others();
-        return true;
+        return become_root_of(ns->user_fd) &&
+               unshare(CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP) == 0 &&
+               furnish_namespaces();
 }
 
 /* All but the pid and time namespaces, which a thaw always makes, and /proc: as the keeper has them before there is anything to thaw. */

@@ -44,11 +44,12 @@ struct cop_restore_shared {
         /* per process, by index: where its trampoline lies */
         struct cop_restore_place {
                 uint64_t region, region_size;
-                uint64_t code;         /* of the trampoline */
-                uint32_t mapped;       /* futex: those who share its descriptors and need none of ours any more */
-                uint32_t watch;        /* futex: enum cop_watch_step */
-                uint64_t watch_result; /* address of the result of the call that makes the watch's descriptor, */
-                uint64_t watch_close;  /* and of the argument of the one that closes it */
+                uint64_t code;   /* of the trampoline */
+                uint32_t mapped; /* futex: those who share its descriptors and need none of ours any more */
+                uint32_t watch;  /* futex: enum cop_watch_step */
+                uint64_t
+                        watch_result; /* address of the result of the call that makes the watch's descriptor; 0: none */
+                uint64_t watch_close; /* and of the argument of the one that closes it */
         } place[];
 };
 

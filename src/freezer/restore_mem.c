@@ -31,7 +31,6 @@
 #include "base/fs.h"
 #include "base/thread.h"
 #include "freezer/pagemap.h"
-#include "freezer/procfs.h"
 #include "freezer/restore_table.h"
 #include "freezer/sysv.h"
 #include "freezer/timers.h"
@@ -170,6 +169,12 @@ static int make_region(struct cop_restore *r, const struct img_proc *p, struct c
         return 0;
 }
 
+/* The shared page where it is once the stub's memory is gone. */
+static struct cop_restore_shared *shared_in(const struct cop_region *g)
+{
+        return (struct cop_restore_shared *)(void *)g->start;
+}
+
 /* ---- areas ---- */
 
 static int protection(uint32_t flags)
@@ -265,11 +270,13 @@ static int find_segments(struct cop_restore *r, struct cop_region *g, const stru
                 if (v->file != IMG_NONE && RESTORE_FILE(r, v->file)->kind == IMG_FILE_SYSV)
                         most = MAX_OF(most, segment_size(RESTORE_FILE(r, v->file)));
         }
+        if (most == 0)
+                return 0;
         uint64_t from = PTR(g->start);
         while (from < PTR(g->start) + g->size)
                 from += PLACES_STEP;
-        g->segments = most == 0 ? 0 : next_place(r, p, from, most);
-        return most > 0 && g->segments == 0 ? no_place(err) : 0;
+        g->segments = next_place(r, p, from, most);
+        return g->segments == 0 ? no_place(err) : 0;
 }
 
 static void add_locks(struct cop_restore *r, struct cop_region *g, const struct img_proc *p)
@@ -493,15 +500,9 @@ static size_t list_watched(struct cop_restore *r, const struct img_proc *p, stru
         return n;
 }
 
-static uint64_t watch_word(const struct cop_restore *r, const struct cop_region *g)
-{
-        return PTR(g->start) + offsetof(struct cop_restore_shared, place) + r->self * sizeof(r->shared->place[0]) +
-               offsetof(struct cop_restore_place, watch);
-}
-
 static void add_watch_step(struct cop_restore *r, struct cop_region *g)
 {
-        uint64_t word = watch_word(r, g), parked = PTR(g->start) + offsetof(struct cop_restore_shared, control.parked);
+        uint64_t word = PTR(&shared_in(g)->place[r->self].watch), parked = PTR(&shared_in(g)->control.parked);
 
         /* Each adds, and wakes who waits for the first word; the comparison is never true. */
         cop_table_add(g, &g->main, COP_OP_CHECK, SYS_futex, word, FUTEX_WAKE_OP, 0, 0, word,
@@ -513,11 +514,13 @@ static void add_watch_step(struct cop_restore *r, struct cop_region *g)
 
 void cop_restore_watch_taken(struct cop_restore *r, struct cop_region *g)
 {
-        if (!g->watched)
+        struct cop_restore_place *place = &r->shared->place[r->self];
+
+        if (!place->watch_result)
                 return;
-        cop_table_add(g, &g->main, COP_OP_AWAIT, 0, watch_word(r, g), COP_WATCH_TAKEN, 0, 0, 0, 0);
-        r->shared->place[r->self].watch_close =
-                PTR(cop_table_add(g, &g->main, COP_OP_CHECK, SYS_close, 0, 0, 0, 0, 0, 0)->arg);
+        cop_table_add(g, &g->main, COP_OP_AWAIT, 0, PTR(&shared_in(g)->place[r->self].watch), COP_WATCH_TAKEN, 0, 0, 0,
+                      0);
+        place->watch_close = PTR(cop_table_add(g, &g->main, COP_OP_CHECK, SYS_close, 0, 0, 0, 0, 0, 0)->arg);
 }
 
 static void add_watch(struct cop_restore *r, struct cop_region *g, struct cop_watch_range *ranges, size_t n)
@@ -531,7 +534,6 @@ static void add_watch(struct cop_restore *r, struct cop_region *g, struct cop_wa
                               SECCOMP_FILTER_FLAG_NEW_LISTENER, PTR(cop_region_put(g, &prog, sizeof(prog))), 0, 0, 0);
         r->shared->place[r->self].watch_result = PTR(&op->result);
         add_watch_step(r, g);
-        g->watched = true;
 }
 
 static void add_mm(struct cop_restore *r, struct cop_region *g, const struct img_proc *p)
@@ -571,8 +573,7 @@ static uint32_t files_of(const struct cop_restore *r, uint32_t index)
 static void add_close(struct cop_restore *r, struct cop_region *g)
 {
         uint32_t owner = files_of(r, r->self), sharing = 0;
-        uint64_t word = PTR(g->start) + offsetof(struct cop_restore_shared, place) +
-                        owner * sizeof(r->shared->place[0]) + offsetof(struct cop_restore_place, mapped);
+        uint64_t word = PTR(&shared_in(g)->place[owner].mapped);
 
         for (uint32_t i = 0; i < r->image->count[IMG_PROCS]; i++)
                 sharing += RESTORE_PROC(r, i)->state != IMG_ZOMBIE && files_of(r, i) == owner;

@@ -92,7 +92,7 @@ static void add_populates(struct cop_region *g, struct cop_table *t, const struc
         add_populate(g, t, iov, n);
 }
 
-/* e: no more than COPY_MAX. */
+/* e: no more than COP_COPY_MAX. */
 static void add_copy(struct cop_restore *r, struct cop_region *g, struct copies *c, const struct img_extent *e)
 {
         uint64_t bytes = (uint64_t)e->pages * IMG_PAGE;

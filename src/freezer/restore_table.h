@@ -20,7 +20,6 @@ struct cop_region {
         char *data, *data_end; /* what calls point to */
         struct cop_table main;
         struct cop_table helper; /* of a second task that copies pages */
-        bool watched;            /* the engine takes a descriptor, which is to be closed (cop_restore_watch_taken) */
         bool late;               /* its threads set their filters when they have parked (cop_restore_filters_late) */
         uint32_t together;       /* filters that the first thread sets for all */
         uint32_t *arrived; /* in the data: threads but the first that have parked; NULL where nobody waits for them */

@@ -49,8 +49,6 @@ struct thaw {
         int pidfd, pidns_fd;
         struct cop_watch *watch; /* owned until handed over */
         uint64_t syscall_offset; /* of a syscall instruction in the vdso */
-        bool image_checked;      /* against this kernel and CPU */
-        bool may_look;           /* another processor works meanwhile */
 };
 
 static int make_shared(struct thaw *t, struct cop_error *err)
@@ -147,7 +145,7 @@ static int start_helper(struct thaw *t, struct cop_error *err)
         if (helper < 0 || waitpid(helper, &status, __WALL) < 0)
                 return cop_error_errno(err, errno, "starting a thaw");
         /* A hypervisor has to answer for the CPU, 6 us for each of eight questions: while the tree is made. */
-        int r = t->image_checked ? 0 : cop_image_check_host(t->image->header, err);
+        int r = t->restore.request->image ? 0 : cop_image_check_host(t->image->header, err);
         if (r == 0)
                 r = check_failed(t, err);
         if (r < 0)
@@ -261,8 +259,9 @@ static int take_watches(struct thaw *t, struct cop_error *err)
 static int wait_parked(struct thaw *t, usec_t timeout, struct cop_error *err)
 {
         uint32_t *word = &t->restore.shared->control.parked;
-        uint32_t want = t->image->count[IMG_THREADS], seen = __atomic_load_n(word, __ATOMIC_SEQ_CST);
-        bool look = false;
+        uint32_t want = t->image->count[IMG_THREADS], seen = 0; /* what came before this wait is news, too */
+        cpu_set_t cpus;
+        bool may_look = cop_other_cpus(&cpus), look = false;
         usec_t deadline = cop_usec_add(cop_now(CLOCK_MONOTONIC), timeout);
         unsigned turns = 0;
 
@@ -271,7 +270,7 @@ static int wait_parked(struct thaw *t, usec_t timeout, struct cop_error *err)
                 await_change(word, seen, look);
                 uint32_t now = __atomic_load_n(word, __ATOMIC_SEQ_CST);
                 /* From the first news on little is left of some table, as long as there is always more. */
-                look = t->may_look && now != seen && (look || COP_NEWS(now) != COP_NEWS(seen));
+                look = may_look && now != seen && (look || COP_NEWS(now) != COP_NEWS(seen));
                 seen = now;
                 make_room(t);
                 pass_on_bound(t);
@@ -738,7 +737,6 @@ int cop_thaw(const struct cop_thaw_request *request, struct cop_thaw_result *ret
         struct thaw t = {.pidfd = -EBADF, .pidns_fd = -EBADF};
         struct cop_thaw_result res = {.pidfd = -EBADF};
         usec_t begin = cop_now(CLOCK_MONOTONIC), last = begin;
-        cpu_set_t cpus;
         int r;
 
 #define STAGE(n)                                       \
@@ -749,14 +747,12 @@ int cop_thaw(const struct cop_thaw_request *request, struct cop_thaw_result *ret
         } while (0)
         t.restore.shared_fd = -EBADF;
         t.image = request->image;
-        t.image_checked = t.image != NULL;
         r = t.image ? 0 : cop_image_open(request->image_dir_fd, false, &t.image, err);
         if (r < 0)
                 return cop_error_wrap(err, r, "thawing");
         t.restore.request = request;
         t.restore.image = t.image;
         t.syscall_offset = cop_vdso_syscall();
-        t.may_look = cop_other_cpus(&cpus);
         t.restore.base_fd = (int)IMG_RECORD(t.image, IMG_TREE, img_tree, 0)->max_fd + 1;
         if (t.restore.base_fd < 64)
                 t.restore.base_fd = 64;

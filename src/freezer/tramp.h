@@ -33,15 +33,14 @@ struct cop_op {
         uint64_t child; /* address of a struct cop_op */
 };
 
+/* What `parked` is made of: how many threads have parked (a tree has no million), and above it how often there was something else. */
 #define COP_NEWS_SHIFT 20
 #define COP_NEWS(word) ((word) >> COP_NEWS_SHIFT)
-#define COP_PARKED(word) \
-        ((word) & ((1U << COP_NEWS_SHIFT) - 1)) /* a tree has fewer threads: PID_MAX_LIMIT is 4 times as many */
+#define COP_PARKED(word) ((word) & ((1U << COP_NEWS_SHIFT) - 1))
 
 /* Offsets are known to tramp.S. */
 struct cop_tramp_control {
-        uint32_t
-                parked; /* futex: how many threads have (COP_PARKED); above them, how often there was something else to see */
+        uint32_t parked; /* futex: COP_PARKED, COP_NEWS */
         uint32_t failed; /* pid-less flag, set by the first failure */
         uint64_t failed_op;
         int64_t failed_result;

@@ -38,7 +38,7 @@
 #define COP_WATCH_PROBE 0x636f7077U
 #define COP_WATCH_ANSWER 1907 /* an errno */
 #define COP_WATCH_RANGES 128
-#define COP_WATCH_UNIT 65536UL /* bytes: what the filter compares addresses in */
+#define COP_WATCH_UNIT 65536UL /* bytes: what the filter compares addresses in, shifted by 16 */
 #define COP_WATCH_PROGRAM (40 + 5 * COP_WATCH_RANGES)
 
 struct cop_watch_range {
