@@ -332,7 +332,7 @@ def bench_checkpointed(results, tool, n):
 def first_cells(results, tree, image, n, live_fresh, name):
     firsts, thaws = [], []
     for _ in range(n):
-        copy, stats = tree.thaw(image)
+        copy, stats = tree.thaw(image, "--prepared")  # as a keeper has them before there is anything to thaw
         firsts.append(fresh_cell(tree, stats["began_us"] / 1e6))  # both are CLOCK_MONOTONIC
         thaws.append(stats["total_us"] / 1e3)
         tree.kill(copy)

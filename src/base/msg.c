@@ -6,6 +6,7 @@
 #include <sys/uio.h>
 
 #include "cleanup.h"
+#include "rights.h"
 #include "utf8.h"
 
 #define MAGIC 0x314d5043u /* "CPM1" */
@@ -266,12 +267,7 @@ int cop_msg_send(int socket_fd, struct cop_msg *m)
                 return -E2BIG;
         if (m->fd_count > 0) {
                 msg.msg_control = &control;
-                msg.msg_controllen = CMSG_SPACE(sizeof(int) * m->fd_count);
-                struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-                c->cmsg_level = SOL_SOCKET;
-                c->cmsg_type = SCM_RIGHTS;
-                c->cmsg_len = CMSG_LEN(sizeof(int) * m->fd_count);
-                memcpy(CMSG_DATA(c), m->fds, sizeof(int) * m->fd_count);
+                cop_rights_put(&msg, m->fds, m->fd_count);
         }
         for (;;) {
                 ssize_t n = sendmsg(socket_fd, &msg, MSG_NOSIGNAL);
@@ -296,7 +292,7 @@ static int collect_fds(struct msghdr *msg, int fds[static COP_MSG_FDS_MAX], unsi
         for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
                 if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
                         continue;
-                size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+                size_t n = cop_rights_count(c);
                 for (size_t i = 0; i < n; i++) {
                         int fd;
                         memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));

@@ -1,6 +1,9 @@
 #include "base/thread.h"
 
 #include <signal.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 int cop_thread_start(pthread_t *ret, const cpu_set_t *cpus, void *(*run)(void *userdata), void *userdata)
 {
@@ -23,8 +26,33 @@ int cop_thread_start(pthread_t *ret, const cpu_set_t *cpus, void *(*run)(void *u
 
 bool cop_other_cpus(cpu_set_t *ret)
 {
-        if (sched_getaffinity(0, sizeof(*ret), ret) < 0)
+        unsigned cpu;
+
+        /* Not sched_getcpu(), which believes what the kernel has last written to the thread's memory: in a child that shares it, or has a
+         * copy of it, that may be the parent's. */
+        if (sched_getaffinity(0, sizeof(*ret), ret) < 0 || syscall(SYS_getcpu, &cpu, NULL, NULL) < 0)
                 return false;
-        CPU_CLR(sched_getcpu(), ret);
+        CPU_CLR(cpu, ret);
         return CPU_COUNT(ret) > 0;
+}
+
+void cop_all_cpus(cpu_set_t *ret)
+{
+        static _Atomic int online;
+
+        if (online == 0)
+                online = (int)sysconf(_SC_NPROCESSORS_ONLN);
+        if (sched_getaffinity(0, sizeof(*ret), ret) < 0 || CPU_COUNT(ret) >= online)
+                memset(ret, 0xff, sizeof(*ret));
+}
+
+void cop_step_aside(void)
+{
+        cpu_set_t all, others;
+
+        if (!cop_other_cpus(&others))
+                return;
+        cop_all_cpus(&all);
+        (void)sched_setaffinity(0, sizeof(others), &others);
+        (void)sched_setaffinity(0, sizeof(all), &all);
 }

@@ -4,6 +4,7 @@
 #include <linux/sched.h>
 #include <linux/securebits.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -52,10 +53,11 @@ static long clone_and_call(struct clone_args *args, int (*call)(void *), void *a
         return ret;
 }
 
-static long start(pid_t pid, char *stack, uint64_t flags, int (*call)(void *), void *argument)
+static long start(pid_t pid, char *stack, uint64_t flags, int exit_signal, int (*call)(void *), void *argument)
 {
         struct clone_args args = {
-                .flags = CLONE_VM | CLONE_FILES | flags,
+                .flags = CLONE_VM | flags,
+                .exit_signal = (uint64_t)exit_signal,
                 .stack = (uintptr_t)stack,
                 .stack_size = COP_CHILD_STACK,
                 .set_tid = pid ? (uintptr_t)&pid : 0,
@@ -67,7 +69,12 @@ static long start(pid_t pid, char *stack, uint64_t flags, int (*call)(void *), v
 
 pid_t cop_child_start(pid_t pid, char *stack, int (*call)(void *argument), void *argument)
 {
-        return (pid_t)start(pid, stack, 0, call, argument);
+        return (pid_t)start(pid, stack, CLONE_FILES, 0, call, argument);
+}
+
+pid_t cop_child_start_apart(char *stack, int (*call)(void *argument), void *argument)
+{
+        return (pid_t)start(0, stack, 0, SIGCHLD, call, argument);
 }
 
 void cop_child_reap(pid_t pid)
@@ -84,7 +91,7 @@ int cop_child_call(pid_t pid, int (*call)(void *argument), void *argument)
 
         if (!stack)
                 return -ENOMEM;
-        long child = start(pid, stack, CLONE_VFORK, carry_out, &order);
+        long child = start(pid, stack, CLONE_FILES | CLONE_VFORK, 0, carry_out, &order);
         if (child < 0)
                 return (int)child;
         cop_child_reap((pid_t)child);

@@ -14,6 +14,8 @@ int cop_child_call(pid_t pid, int (*call)(void *argument), void *argument);
 #define COP_CHILD_STACK (256UL << 10) /* bytes */
 pid_t cop_child_start(pid_t pid, char *stack, int (*call)(void *argument), void *argument);
 void cop_child_reap(pid_t pid);
+/* The same, with descriptors of its own, those of the caller; its end is told by SIGCHLD, as is that of what it clones with CLONE_PARENT. */
+pid_t cop_child_start_apart(char *stack, int (*call)(void *argument), void *argument);
 
 /* In such a child: goes on as this user and group, with all its rights.  0 or -errno.  It clears PR_SET_DUMPABLE of the memory that is
  * shared: the caller, who is left without /proc/self else, is to set it again. */

@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/rights.h"
 #include "freezer/dump_sock.h"
 
 struct queue {
@@ -48,14 +49,6 @@ static int queue_add(struct queue *q, const struct img_packet *p)
 
 /* ---- descriptors in flight ---- */
 
-const struct cmsghdr *cop_dump_find_rights(struct msghdr *m)
-{
-        for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c))
-                if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
-                        return c;
-        return NULL;
-}
-
 /* What a thaw has not yet when it fills queues: processes and the files of sockets. */
 static bool is_late(struct cop_dump *d, uint32_t file)
 {
@@ -70,26 +63,26 @@ static bool is_late(struct cop_dump *d, uint32_t file)
 static int dump_rights(struct cop_dump *d, struct msghdr *m, struct img_packet *p, const struct cop_dump_file *known,
                        struct cop_error *err)
 {
-        const struct cmsghdr *c = cop_dump_find_rights(m);
-        size_t n = c ? (c->cmsg_len - CMSG_LEN(0)) / sizeof(int) : 0;
+        const struct cmsghdr *c = cop_rights_find(m);
+        size_t n = cop_rights_count(c);
         const int *list = c ? (const int *)(const void *)CMSG_DATA(c) : NULL;
-        uint32_t files[COP_SOCKET_RIGHTS_MAX];
+        uint32_t files[COP_RIGHTS_MAX];
         int r = 0;
 
         for (size_t i = 0; i < n; i++) {
                 int file = r == 0 ? cop_dump_own_fd(d, known->proc, list[i], err) : -1;
                 if (r == 0 && file < 0)
                         r = file;
-                if (file >= 0 && i < COP_SOCKET_RIGHTS_MAX)
+                if (file >= 0 && i < COP_RIGHTS_MAX)
                         files[i] = (uint32_t)file;
                 close(list[i]);
         }
-        for (size_t i = 0; i < MIN_OF(n, COP_SOCKET_RIGHTS_MAX) && r == 0; i++)
+        for (size_t i = 0; i < MIN_OF(n, COP_RIGHTS_MAX) && r == 0; i++)
                 if (is_late(d, files[i]))
                         r = cop_not_freezable(d, known->proc, err,
                                               "has a pidfd or a file of /proc, /dev/tty or a socket in flight (fd %d)",
                                               known->fd);
-        if (r == 0 && (m->msg_flags & MSG_CTRUNC || n > COP_SOCKET_RIGHTS_MAX))
+        if (r == 0 && (m->msg_flags & MSG_CTRUNC || n > COP_RIGHTS_MAX))
                 r = cop_not_freezable(d, known->proc, err, "has too many descriptors in flight (fd %d)", known->fd);
         if (r == 0)
                 p->files = cop_image_put(d->writer, files, n * sizeof(files[0]));
@@ -98,9 +91,9 @@ static int dump_rights(struct cop_dump *d, struct msghdr *m, struct img_packet *
 
 static void discard_rights(struct msghdr *m)
 {
-        const struct cmsghdr *c = cop_dump_find_rights(m);
+        const struct cmsghdr *c = cop_rights_find(m);
 
-        for (size_t i = 0; c && i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); i++)
+        for (size_t i = 0; i < cop_rights_count(c); i++)
                 close(((const int *)(const void *)CMSG_DATA(c))[i]);
 }
 
@@ -343,7 +336,7 @@ static int peek_queue(struct cop_dump *d, const struct cop_dump_file *known, int
                 return cop_error_errno(err, ENOMEM, "reading a socket's queue");
         while (!stream || total < q->bytes) {
                 struct sockaddr_storage address;
-                char control[CMSG_SPACE(COP_SOCKET_RIGHTS_MAX * sizeof(int)) + CMSG_SPACE(sizeof(struct ucred))]
+                char control[COP_RIGHTS_SPACE(COP_RIGHTS_MAX) + CMSG_SPACE(sizeof(struct ucred))]
                         __attribute__((aligned(8)));
                 struct iovec iov = {.iov_base = buf, .iov_len = size};
                 struct msghdr m = {.msg_name = &address,
@@ -357,7 +350,7 @@ static int peek_queue(struct cop_dump *d, const struct cop_dump_file *known, int
                     (got == 0 && (stream || (type == SOCK_SEQPACKET && total >= q->bytes && cop_dump_hung_up(fd)))))
                         return 0;
                 struct img_packet p = {.credentials = dump_sender(d, &m)};
-                if (stream && steps && cop_dump_find_rights(&m) && got > 1) {
+                if (stream && steps && cop_rights_find(&m) && got > 1) {
                         discard_rights(&m);
                         ssize_t before = peek_before_rights(fd, total, buf, (size_t)got);
                         m.msg_controllen = before > 0 ? 0 : sizeof(control);
@@ -373,7 +366,7 @@ static int peek_queue(struct cop_dump *d, const struct cop_dump_file *known, int
                 p.data = cop_image_put(d->writer, buf, (size_t)got);
                 if (!stream && m.msg_namelen > sizeof(sa_family_t))
                         p.address = cop_image_put(d->writer, &address, m.msg_namelen);
-                if (ended && got > 0 && (unsigned char)buf[0] == q->urgent && !cop_dump_find_rights(&m))
+                if (ended && got > 0 && (unsigned char)buf[0] == q->urgent && !cop_rights_find(&m))
                         q->urgent_at = q->n;
                 ended = (size_t)got < size; /* before something that is not read with it */
                 int r = dump_rights(d, &m, &p, known, err);

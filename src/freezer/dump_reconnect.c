@@ -33,6 +33,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/rights.h"
 #include "freezer/child_call.h"
 #include "freezer/dump_sock.h"
 
@@ -82,23 +83,13 @@ static struct cop_op op_pair(const struct cop_proc *p)
         return cop_op(SYS_socketpair, 0, AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, AT(p, pair), 0, 0);
 }
 
-static void put_rights(struct msghdr *m, const int *fds, size_t n)
-{
-        struct cmsghdr *c = CMSG_FIRSTHDR(m);
-
-        c->cmsg_level = SOL_SOCKET;
-        c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN(n * sizeof(int));
-        memcpy(CMSG_DATA(c), fds, n * sizeof(int));
-}
-
 static int send_fd(int to, int fd)
 {
         char byte = 0, control[CMSG_SPACE(sizeof(int))] __attribute__((aligned(8))) = {0};
         struct iovec iov = {.iov_base = &byte, .iov_len = 1};
         struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
 
-        put_rights(&m, &fd, 1);
+        cop_rights_put(&m, &fd, 1);
         return sendmsg(to, &m, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 
@@ -391,35 +382,34 @@ static int connect_again(struct reconnect *c)
 struct message {
         struct msghdr head;
         struct iovec iov;
-        struct ucred sender;            /* pid 0: nobody was noted */
-        int fds[COP_SOCKET_RIGHTS_MAX]; /* owned */
+        struct ucred sender;     /* pid 0: nobody was noted */
+        int fds[COP_RIGHTS_MAX]; /* owned */
         size_t fd_count;
         int to, flags;
         bool stream;
-        char control[CMSG_SPACE(COP_SOCKET_RIGHTS_MAX * sizeof(int)) + CMSG_SPACE(sizeof(struct ucred))]
-                __attribute__((aligned(8)));
+        char control[COP_RIGHTS_SPACE(COP_RIGHTS_MAX) + CMSG_SPACE(sizeof(struct ucred))] __attribute__((aligned(8)));
 };
 
 static void read_control(struct message *m)
 {
-        const struct cmsghdr *rights = cop_dump_find_rights(&m->head);
+        const struct cmsghdr *rights = cop_rights_find(&m->head);
 
         if (!cop_dump_get_credentials(&m->head, &m->sender))
                 m->sender = (struct ucred){0};
-        m->fd_count = rights ? MIN_OF((rights->cmsg_len - CMSG_LEN(0)) / sizeof(int), COP_SOCKET_RIGHTS_MAX) : 0;
+        m->fd_count = MIN_OF(cop_rights_count(rights), COP_RIGHTS_MAX);
         if (rights)
                 memcpy(m->fds, CMSG_DATA(rights), m->fd_count * sizeof(int));
 }
 
 static void write_control(struct message *m, bool sender)
 {
-        size_t rights = m->fd_count ? CMSG_SPACE(m->fd_count * sizeof(int)) : 0;
+        size_t rights = m->fd_count ? COP_RIGHTS_SPACE(m->fd_count) : 0;
 
         memset(m->control, 0, sizeof(m->control));
         m->head.msg_control = m->control;
-        m->head.msg_controllen = rights + (sender ? CMSG_SPACE(sizeof(m->sender)) : 0);
         if (rights)
-                put_rights(&m->head, m->fds, m->fd_count);
+                cop_rights_put(&m->head, m->fds, m->fd_count);
+        m->head.msg_controllen = rights + (sender ? CMSG_SPACE(sizeof(m->sender)) : 0);
         if (sender) {
                 struct cmsghdr *c = (void *)(m->control + rights);
                 c->cmsg_level = SOL_SOCKET;

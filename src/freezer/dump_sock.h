@@ -20,10 +20,8 @@ struct img_file *cop_dump_file_at(struct cop_dump *d, uint32_t index);
 struct cop_dump_file *cop_dump_known_socket(const struct cop_dump *d, uint32_t index);
 /* Whether the other end sends nothing more: not 0; 3 when it receives nothing more either. */
 unsigned cop_dump_hung_up(int fd);
-/* dump_queue.c: the descriptors that came with a message, NULL: none; who had sent it, false: that is not told. */
-struct cmsghdr;
+/* dump_queue.c: who had sent a message, false: that is not told. */
 struct msghdr;
-const struct cmsghdr *cop_dump_find_rights(struct msghdr *m);
 bool cop_dump_get_credentials(struct msghdr *m, struct ucred *ret);
 /* The unix socket of an inode (of the device of `like`), or IMG_NONE. */
 uint32_t cop_dump_unix_socket(struct cop_dump *d, const struct img_file *like, uint32_t ino);

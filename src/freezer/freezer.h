@@ -142,7 +142,7 @@ struct cop_thaw_request {
         int image_dir_fd;
         struct cop_image *image; /* stolen; opened before (cop_thaw_open), or NULL: cop_thaw opens it */
         struct cop_thaw_namespaces namespaces;
-        int root_fd;   /* folder that becomes the root in the mount namespace, or -EBADF: as it is there */
+        int root_fd; /* the root folder of namespaces.mount_fd, for files to be opened early, or -EBADF; O_PATH will do */
         int cgroup_fd; /* cgroup v2 folder to be born in, or -EBADF */
         const struct cop_external *externals;
         size_t external_count;

@@ -258,19 +258,23 @@ static bool enter_prepared(const struct cop_thaw_namespaces *ns)
 }
 
 /* All but the pid and time namespaces, which a thaw always makes, and /proc: as the keeper has them before there is anything to thaw. */
-static bool prepare_namespaces(struct cop_thaw_namespaces *ns)
+static bool prepare_namespaces(struct cop_thaw_namespaces *ns, int *ret_root_fd)
 {
         pid_t pid = start_holder(enter_prepared, ns);
+        char path[64];
 
         if (pid < 0)
                 return false;
+        snprintf(path, sizeof(path), "/proc/%d/root", pid);
+        *ret_root_fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
         ns->mount_fd = open_namespace(pid, "mnt");
         ns->net_fd = open_namespace(pid, "net");
         ns->ipc_fd = open_namespace(pid, "ipc");
         ns->uts_fd = open_namespace(pid, "uts");
         ns->cgroup_fd = open_namespace(pid, "cgroup");
         end_holder(pid);
-        return ns->mount_fd >= 0 && ns->net_fd >= 0 && ns->ipc_fd >= 0 && ns->uts_fd >= 0 && ns->cgroup_fd >= 0;
+        return *ret_root_fd >= 0 && ns->mount_fd >= 0 && ns->net_fd >= 0 && ns->ipc_fd >= 0 && ns->uts_fd >= 0 &&
+               ns->cgroup_fd >= 0;
 }
 
 /* ---- run ---- */
@@ -503,7 +507,7 @@ static int command_thaw(const struct options *o)
         if (!user_namespace(o, &user_fd))
                 return 1;
         req.namespaces.user_fd = user_fd;
-        if (o->prepared && !prepare_namespaces(&req.namespaces)) {
+        if (o->prepared && !prepare_namespaces(&req.namespaces, &req.root_fd)) {
                 fputs("coppice-freeze: no namespaces for the tree\n", stderr);
                 return 1;
         }

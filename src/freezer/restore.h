@@ -13,6 +13,7 @@
 
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -39,6 +40,8 @@ struct cop_restore_shared {
         uint32_t failed;   /* an error was written */
         uint32_t bound;    /* all sockets are there */
         uint32_t root_pid; /* as the engine sees it */
+        uint32_t opened;   /* futex: the engine has opened what it can (restore_beside.c) */
+        uint32_t watched;  /* processes that send the engine a watch */
         struct cop_error error;
         uint64_t mark[8]; /* monotonic usec of the engine's clock when the last process passed a stage */
         /* per process, by index: where its trampoline lies */
@@ -46,18 +49,11 @@ struct cop_restore_shared {
                 uint64_t region, region_size;
                 uint64_t code;   /* of the trampoline */
                 uint32_t mapped; /* futex: those who share its descriptors and need none of ours any more */
-                uint32_t watch;  /* futex: enum cop_watch_step */
-                uint64_t
-                        watch_result; /* address of the result of the call that makes the watch's descriptor; 0: none */
-                uint64_t watch_close; /* and of the argument of the one that closes it */
         } place[];
+        /* and per file, by index: cop_restore_shares() */
 };
 
-/* The engine gets ready while the kernel compiles the filter, and takes the descriptor while the process goes on with its table. */
-enum cop_watch_step { COP_WATCH_NONE, COP_WATCH_BEGUN, COP_WATCH_MADE, COP_WATCH_TAKEN };
-
 struct cop_stand_in; /* restore_as.c */
-struct cop_beside;   /* restore_beside.c */
 
 struct cop_restore {
         const struct cop_thaw_request *request; /* borrowed */
@@ -66,7 +62,8 @@ struct cop_restore {
         struct cop_restore_shared *shared;
         size_t shared_size;
         int shared_fd;
-        int *objects; /* descriptor of each file of the image, or -EBADF */
+        int pass_fd[2]; /* by enum cop_pass_end; restore_pass.h */
+        int *objects;   /* descriptor of each file of the image, or -EBADF */
         int *last_ends; /* owned: of each unix socket that end which closes when its queue is written; while sockets are made */
         int *sources;                  /* page files, moved high */
         int base_fd;                   /* first descriptor number that no process of the tree uses */
@@ -74,11 +71,14 @@ struct cop_restore {
         int proc_fd;                   /* /proc/self of this stub, which may be out of sight after a chroot */
         uint32_t self;                 /* index of the process this stub becomes */
         struct cop_stand_in *stand_in; /* owned; makes calls in another's name, while objects are made */
-        struct cop_beside *beside;     /* owned; opens files, while objects are made */
         bool *code;                    /* owned, in a stub: which files of the image its process has code of */
         bool new_uts;
+        cpu_set_t cpus;      /* that the tree may have; the helper may have fewer */
+        uint32_t processors; /* of the engine, now */
         bool unwatched; /* all undumpable processes; in a stub its own: memory is copied, so that nothing needs watching */
 };
+
+enum cop_pass_end { COP_PASS_ENGINE, COP_PASS_TREE };
 
 #define RESTORE_PROC(r, i) IMG_RECORD((r)->image, IMG_PROCS, img_proc, i)
 #define RESTORE_THREAD(r, i) IMG_RECORD((r)->image, IMG_THREADS, img_thread, i)
@@ -123,10 +123,13 @@ int cop_restore_process_file(const struct cop_restore *r, const struct img_file 
 int cop_restore_pidfds_of_ended(struct cop_restore *r, struct cop_error *err);
 /* Ends the process with the status that wait() is to tell (but for the core dump), all signals being blocked. */
 __attribute__((noreturn)) void cop_restore_end(int status);
-/* restore_beside.c: begins to open what is only mapped, where that is much; whether a file is among it; waits for the end, after which
- * those that could not be opened have no descriptor yet. */
-void cop_restore_open_beside(struct cop_restore *r);
+/* restore_beside.c: files that are only mapped.  In the engine: which they are, before there is a helper, and their opening.  In the first
+ * process: whether a file is among them; whether it is to be opened here, since nobody has begun to; and what the engine has opened, after
+ * which those that could not be opened have no descriptor yet. */
+void cop_restore_beside_choose(struct cop_restore *r);
+void cop_restore_beside_open(struct cop_restore *r);
 bool cop_restore_is_beside(const struct cop_restore *r, uint32_t index);
+bool cop_restore_beside_take(struct cop_restore *r, uint32_t index);
 void cop_restore_beside_done(struct cop_restore *r);
 /* restore_inotify.c: the watches of a descriptor that is open. */
 int cop_restore_inotify(struct cop_restore *r, uint32_t index, struct cop_error *err);
@@ -159,6 +162,17 @@ static inline void cop_restore_tell(struct cop_restore_shared *s)
 {
         __atomic_add_fetch(&s->control.parked, 1U << COP_NEWS_SHIFT, __ATOMIC_SEQ_CST);
         syscall(SYS_futex, &s->control.parked, FUTEX_WAKE, 1, NULL);
+}
+
+/* thaw.c: waits until a word of the shared page is another, 20 ms at most; `look`: by looking at it again and again, for COP_LOOK at most,
+ * where that is sooner than a sleeping processor would wake up. */
+#define COP_LOOK 200 /* us */
+void cop_await_change(const uint32_t *word, uint32_t seen, bool look);
+
+/* Who opens each file of the image: restore_beside.c. */
+static inline unsigned char *cop_restore_shares(const struct cop_restore *r)
+{
+        return (unsigned char *)&r->shared->place[r->image->count[IMG_PROCS]];
 }
 
 /* Handler of a signal: SIG_DFL, SIG_IGN or an address. */

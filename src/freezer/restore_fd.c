@@ -510,10 +510,12 @@ int cop_restore_objects(struct cop_restore *r, struct cop_error *err)
 
         if (ret < 0)
                 return ret;
-        cop_restore_open_beside(r);
         ret = make_objects(r, err);
-
-        cop_restore_beside_done(r);
+        for (uint32_t i = r->image->count[IMG_FILES]; ret == 0 && i > 0; i--)
+                if (cop_restore_beside_take(r, i - 1))
+                        ret = restore_one(r, i - 1, err);
+        if (ret == 0)
+                cop_restore_beside_done(r);
         for (uint32_t i = 0; ret == 0 && i < r->image->count[IMG_FILES]; i++) {
                 const struct img_file *f = RESTORE_FILE(r, i);
                 if (r->objects[i] < 0 && f->kind == IMG_FILE_REGULAR)

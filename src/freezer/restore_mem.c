@@ -15,6 +15,7 @@
 #include <linux/seccomp.h>
 #include <sched.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -29,6 +30,7 @@
 
 #include "base/cleanup.h"
 #include "base/fs.h"
+#include "base/rights.h"
 #include "base/thread.h"
 #include "freezer/pagemap.h"
 #include "freezer/restore_table.h"
@@ -500,27 +502,32 @@ static size_t list_watched(struct cop_restore *r, const struct img_proc *p, stru
         return n;
 }
 
-static void add_watch_step(struct cop_restore *r, struct cop_region *g)
+/* The engine is awake then when this is the last to park.  It adds, and wakes who waits; the comparison is never true. */
+static void add_news(struct cop_region *g)
 {
-        uint64_t word = PTR(&shared_in(g)->place[r->self].watch), parked = PTR(&shared_in(g)->control.parked);
+        uint64_t parked = PTR(&shared_in(g)->control.parked);
 
-        /* Each adds, and wakes who waits for the first word; the comparison is never true. */
-        cop_table_add(g, &g->main, COP_OP_CHECK, SYS_futex, word, FUTEX_WAKE_OP, 0, 0, word,
-                      FUTEX_OP(FUTEX_OP_ADD, 1, FUTEX_OP_CMP_EQ, UINT32_C(0xfff)));
         cop_table_add(g, &g->main, COP_OP_CHECK, SYS_futex, parked, FUTEX_WAKE_OP, 1, 0, parked,
                       FUTEX_OP((uint32_t)(FUTEX_OP_ADD | FUTEX_OP_OPARG_SHIFT), COP_NEWS_SHIFT, FUTEX_OP_CMP_EQ,
                                UINT32_C(0xfff)));
 }
 
-void cop_restore_watch_taken(struct cop_restore *r, struct cop_region *g)
+/* Sends the engine the descriptor that is the result of `op`, which ends where it stands in a control message (cop_rights_put). */
+static void send_result(struct cop_restore *r, struct cop_region *g, struct cop_op *op)
 {
-        struct cop_restore_place *place = &r->shared->place[r->self];
+        struct cmsghdr head = {.cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+        struct iovec iov = {.iov_base = cop_region_put(g, &r->self, sizeof(r->self)), .iov_len = sizeof(r->self)};
+        struct msghdr m = {.msg_iov = cop_region_put(g, &iov, sizeof(iov)),
+                           .msg_iovlen = 1,
+                           .msg_control = &op->arg[4],
+                           .msg_controllen = CMSG_SPACE(sizeof(int))};
 
-        if (!place->watch_result)
-                return;
-        cop_table_add(g, &g->main, COP_OP_AWAIT, 0, PTR(&shared_in(g)->place[r->self].watch), COP_WATCH_TAKEN, 0, 0, 0,
-                      0);
-        place->watch_close = PTR(cop_table_add(g, &g->main, COP_OP_CHECK, SYS_close, 0, 0, 0, 0, 0, 0)->arg);
+        _Static_assert(offsetof(struct cop_op, arg[4]) + CMSG_LEN(0) == offsetof(struct cop_op, result),
+                       "the header takes the place of the last two arguments");
+        memcpy(&op->arg[4], &head, sizeof(head));
+        cop_table_add(g, &g->main, COP_OP_CHECK | COP_OP_RETRY, SYS_sendmsg, (uint64_t)r->pass_fd[COP_PASS_TREE],
+                      PTR(cop_region_put(g, &m, sizeof(m))), MSG_NOSIGNAL, 0, 0, 0);
+        cop_table_add(g, &g->main, COP_OP_CHECK | COP_OP_FIRST, SYS_close, PTR(&op->result), 0, 0, 0, 0, 0);
 }
 
 static void add_watch(struct cop_restore *r, struct cop_region *g, struct cop_watch_range *ranges, size_t n)
@@ -532,8 +539,8 @@ static void add_watch(struct cop_restore *r, struct cop_region *g, struct cop_wa
         struct cop_op *op =
                 cop_table_add(g, &g->main, COP_OP_CHECK, SYS_seccomp, SECCOMP_SET_MODE_FILTER,
                               SECCOMP_FILTER_FLAG_NEW_LISTENER, PTR(cop_region_put(g, &prog, sizeof(prog))), 0, 0, 0);
-        r->shared->place[r->self].watch_result = PTR(&op->result);
-        add_watch_step(r, g);
+        send_result(r, g, op);
+        __atomic_add_fetch(&r->shared->watched, 1, __ATOMIC_SEQ_CST);
 }
 
 static void add_mm(struct cop_restore *r, struct cop_region *g, const struct img_proc *p)
@@ -648,14 +655,13 @@ int cop_restore_memory(struct cop_restore *r, struct cop_error *err)
                 ret = add_memory(r, &g, p, err);
         if (ret < 0)
                 return ret;
+        add_news(&g);
         watched = list_watched(r, p, ranges);
-        if (watched > 0) /* so that the engine is awake when the kernel has compiled the filter */
-                add_watch_step(r, &g);
+        if (watched > 0)
+                add_watch(r, &g, ranges, watched);
         add_mm(r, &g, p);
         add_close(r, &g);
         add_locks(r, &g, p);
-        if (watched > 0)
-                add_watch(r, &g, ranges, watched);
         cop_restore_state(r, &g, p);
         if (g.full)
                 return cop_error_set(err, ENOSPC, COP_ERR_internal, "the restore table of process %d is too small",

@@ -410,8 +410,8 @@ void cop_restore_state(struct cop_restore *r, struct cop_region *g, const struct
         g->together = filters_together(r->image, p);
         if (g->together > 0 && !g->late)
                 g->arrived = memset(cop_region_put(g, NULL, sizeof(*g->arrived)), 0, sizeof(*g->arrived));
-        for (unsigned cap = 0; cap < 64; cap++)
-                g->bounding |= prctl(PR_CAPBSET_READ, cap) == 1 ? 1ULL << cap : 0;
+        for (int cap = 0, has; cap < 64 && (has = prctl(PR_CAPBSET_READ, cap)) >= 0; cap++)
+                g->bounding |= has ? 1ULL << cap : 0;
         add_membarrier(g, p);
         add_threads(r, g, p);
         add_owners(r, g, p);
@@ -420,7 +420,6 @@ void cop_restore_state(struct cop_restore *r, struct cop_region *g, const struct
         add_signals(r, g, &g->main, p->pid, 0, (struct img_ref){p->first_signal, p->signals});
         add_timers(g, p);
         add_posix_timers(r, g, p);
-        cop_restore_watch_taken(r, g);
         if (!p->leader_ended)
                 add_thread(r, g, &g->main, p, RESTORE_THREAD(r, p->first_thread));
         if (p->mce_kill != PR_MCE_KILL_DEFAULT)

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/rights.h"
 #include "freezer/restore_sock.h"
 #include "freezer/sock_diag.h"
 
@@ -57,26 +58,22 @@ static int send_message(void *argument)
 static int send_packet(struct cop_restore *r, int fd, const struct img_packet *p, bool stream,
                        const struct destination *to)
 {
-        char control[CMSG_SPACE(COP_SOCKET_RIGHTS_MAX * sizeof(int))] __attribute__((aligned(8)));
+        char control[COP_RIGHTS_SPACE(COP_RIGHTS_MAX)] __attribute__((aligned(8)));
+        int fds[COP_RIGHTS_MAX];
         struct iovec iov = {.iov_base = (void *)(uintptr_t)cop_image_at(r->image, &p->data), .iov_len = p->data.length};
         struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
         const uint32_t *files = cop_image_at(r->image, &p->files);
-        size_t n = MIN_OF(p->files.length / sizeof(*files), COP_SOCKET_RIGHTS_MAX);
+        size_t n = MIN_OF(p->files.length / sizeof(*files), COP_RIGHTS_MAX);
 
         if (to && to->length) {
                 m.msg_name = (void *)(uintptr_t)&to->address;
                 m.msg_namelen = to->length;
         }
         if (n > 0) {
-                m.msg_control = control;
-                m.msg_controllen = CMSG_SPACE(n * sizeof(int));
-                struct cmsghdr *c = CMSG_FIRSTHDR(&m);
-                c->cmsg_level = SOL_SOCKET;
-                c->cmsg_type = SCM_RIGHTS;
-                c->cmsg_len = CMSG_LEN(n * sizeof(int));
-                int *fds = (int *)(void *)CMSG_DATA(c);
                 for (size_t i = 0; i < n; i++)
                         fds[i] = r->objects[files[i]];
+                m.msg_control = control;
+                cop_rights_put(&m, fds, n);
         }
         struct sending s = {
                 .fd = fd, .message = &m, .stream = stream, .flags = p->flags & IMG_PACKET_URGENT ? MSG_OOB : 0};

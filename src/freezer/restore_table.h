@@ -67,8 +67,6 @@ static inline void *cop_region_put(struct cop_region *g, const void *data, size_
         return at;
 }
 
-/* restore_mem.c: waits until the engine has the watch's descriptor, if there is one, and closes it. */
-void cop_restore_watch_taken(struct cop_restore *r, struct cop_region *g);
 /* restore_process.c: everything but memory, up to the end of the table. */
 void cop_restore_state(struct cop_restore *r, struct cop_region *g, const struct img_proc *p);
 /* Signals and timers of the process and its threads. */

@@ -18,6 +18,7 @@
 
 #include "base/cleanup.h"
 #include "base/fs.h"
+#include "base/thread.h"
 #include "freezer/restore.h"
 
 enum { BARRIER_TREE, BARRIER_READY };
@@ -58,12 +59,14 @@ static void arrive(struct cop_restore *r, int which)
 static int await_all(struct cop_restore *r, int which, struct cop_error *err)
 {
         uint32_t *word = &r->shared->barrier[which], now;
+        /* Woken up it might wait for the processor of who wakes it up, which goes on. */
+        bool look = r->live <= r->processors;
 
         while ((now = __atomic_load_n(word, __ATOMIC_SEQ_CST)) < r->live) {
-                struct timespec ts = {.tv_sec = 1};
                 if (__atomic_load_n(&r->shared->failed, __ATOMIC_SEQ_CST) || r->shared->control.failed)
                         return failed(err);
-                futex(word, FUTEX_WAIT, now, &ts);
+                cop_await_change(word, now, look);
+                look = look && __atomic_load_n(word, __ATOMIC_SEQ_CST) != now;
         }
         return 0;
 }
@@ -161,6 +164,14 @@ static int fork_those(struct cop_restore *r, uint32_t self, enum cop_birth_way w
                         ret = fork_child(r, i, sibling ? CLONE_PARENT : 0, err);
         }
         return ret;
+}
+
+static bool has_forked(const struct cop_restore *r, uint32_t self)
+{
+        for (uint32_t i = 1; i < r->image->count[IMG_PROCS]; i++)
+                if (r->births[i].by == self)
+                        return true;
+        return false;
 }
 
 /* Through a child that ends at once: in a session of a leader that is gone it holds that one's pid meanwhile, and makes the session. */
@@ -369,6 +380,8 @@ static int run_stub(struct cop_restore *r, uint32_t index, struct cop_error *err
                 ret = fork_those(r, index, COP_BIRTH_SIBLING, 0, err);
         if (ret == 0)
                 ret = fork_orphans(r, index, err);
+        if (has_forked(r, index))
+                cop_step_aside();
         if (ret == 0)
                 ret = lead_group(p, err);
         /* Shared descriptors are put in place by whose they are as soon as all have arrived. */
@@ -453,6 +466,7 @@ static int move_descriptors(struct cop_restore *r, struct cop_error *err)
                         return cop_error_errno(err, -r->sources[i], "moving descriptors");
         }
         r->shared_fd = cop_restore_move_high(r, r->shared_fd);
+        r->pass_fd[COP_PASS_TREE] = cop_restore_move_high(r, r->pass_fd[COP_PASS_TREE]);
         for (uint32_t i = 0; i < r->image->count[IMG_FILES]; i++) {
                 const struct img_file *f = RESTORE_FILE(r, i);
                 if (f->kind != IMG_FILE_EXTERNAL)
@@ -496,6 +510,7 @@ __attribute__((noreturn)) static void first_process(struct cop_restore *r)
         int ret = 0;
 
         cop_restore_mark(r, COP_MARK_START);
+        (void)sched_setaffinity(0, sizeof(r->cpus), &r->cpus);
         start_names(r);
         if (r->request->setup)
                 ret = r->request->setup(r->request->userdata, &err);
@@ -586,8 +601,6 @@ static int enter_namespaces(struct cop_restore *r, struct cop_error *err)
                 ret = enter(ns->mount_fd, CLONE_NEWNS, "mount", err);
         if (ret == 0 && fresh && unshare(fresh) < 0)
                 ret = cop_error_errno(err, errno, "making namespaces");
-        if (ret == 0 && r->request->root_fd >= 0 && (fchdir(r->request->root_fd) < 0 || chroot(".") < 0))
-                ret = cop_error_errno(err, errno, "entering the root folder");
         return ret;
 }
 

@@ -26,7 +26,6 @@
 #endif
 
 #define COP_SOCKET_QUEUE_MAX (64UL << 20) /* bytes in the queue of one socket */
-#define COP_SOCKET_RIGHTS_MAX 256UL       /* descriptors of one message (the kernel: SCM_MAX_FD, 253) */
 
 enum img_socket_arg {
         IMG_SOCK_TYPE, /* SOCK_… */

@@ -11,6 +11,7 @@
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -19,23 +20,27 @@
 
 #include "base/cleanup.h"
 #include "base/thread.h"
+#include "freezer/child_call.h"
 #include "freezer/freezer.h"
 #include "freezer/guest.h"
 #include "freezer/procfs.h"
 #include "freezer/restore.h"
+#include "freezer/restore_pass.h"
 #include "freezer/restore_sock.h"
 #include "freezer/tracee.h"
 #include "freezer/waits.h"
 #include "freezer/watch.h"
 
 #define THAW_TIMEOUT (30 * USEC_PER_SEC)
-#define LOOK 200 /* us */
+#define NEAR_MAX 4 /* threads */
 
 struct thaw_thread {
         pid_t tid; /* here */
         uint32_t proc, thread;
         bool seized;
         bool unconfined;              /* by seccomp, while it is seized */
+        bool near;                    /* on our processor, until it is let go */
+        cpu_set_t cpus;               /* if so: those it may have */
         struct user_regs_struct regs; /* to be given */
 };
 
@@ -48,6 +53,7 @@ struct thaw {
         pid_t root;
         int pidfd, pidns_fd;
         struct cop_watch *watch; /* owned until handed over */
+        uint32_t watched;        /* processes it is of */
         uint64_t syscall_offset; /* of a syscall instruction in the vdso */
 };
 
@@ -57,13 +63,17 @@ static int make_shared(struct thaw *t, struct cop_error *err)
         int fd = (int)syscall(SYS_memfd_create, "coppice-thaw", MFD_CLOEXEC);
 
         r->shared_fd = fd;
-        r->shared_size = sizeof(*r->shared) + r->image->count[IMG_PROCS] * sizeof(r->shared->place[0]);
+        r->shared_size = sizeof(*r->shared) + r->image->count[IMG_PROCS] * sizeof(r->shared->place[0]) +
+                         r->image->count[IMG_FILES];
         if (fd < 0 || ftruncate(fd, (off_t)r->shared_size) < 0)
                 return cop_error_errno(err, errno, "making shared memory");
         void *map = mmap(NULL, r->shared_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         if (map == MAP_FAILED)
                 return cop_error_errno(err, errno, "making shared memory");
         r->shared = map;
+        if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, r->pass_fd) < 0)
+                return cop_error_errno(err, errno, "making a socket for the tree");
+        cop_restore_beside_choose(r);
         return 0;
 }
 
@@ -131,21 +141,64 @@ static int check_failed(struct thaw *t, struct cop_error *err)
         return 0;
 }
 
+static int be_helper(void *userdata)
+{
+        struct cop_error err = COP_ERROR_NULL;
+
+        return cop_restore_start(userdata, &err);
+}
+
+static bool has_threads(void)
+{
+        struct stat st;
+
+        return stat("/proc/self/task", &st) < 0 || st.st_nlink != 2 + 1;
+}
+
+/* It clones the first process, which has a copy of our memory, so it need not have one itself: 70 us less.  Until it has ended we leave
+ * libc's data as they are; other threads might not, and what they have locked would stay so in the copy.  Nothing of the tree runs yet,
+ * whose root could trace it. */
+static pid_t make_helper(struct cop_restore *r, char *stack)
+{
+        if (stack && !has_threads())
+                return cop_child_start_apart(stack, be_helper, r);
+        pid_t pid = fork();
+        if (pid == 0)
+                _exit(be_helper(r));
+        return pid < 0 ? -errno : pid;
+}
+
+/* Beside it we open files. */
+static int run_helper(struct cop_restore *r, int *ret_status, struct cop_error *err)
+{
+        _cleanup_free_ char *stack = aligned_alloc(4096, COP_CHILD_STACK);
+        int dumpable = prctl(PR_GET_DUMPABLE);
+        cpu_set_t others;
+        bool apart = cop_other_cpus(&others);
+
+        r->processors = apart ? (uint32_t)CPU_COUNT(&others) + 1 : 1;
+        cop_all_cpus(&r->cpus);
+        pid_t pid = make_helper(r, stack);
+        if (pid < 0)
+                return cop_error_errno(err, -pid, "starting a thaw");
+        if (apart) /* while we are at work it might wait for this processor, though another is idle */
+                (void)sched_setaffinity(pid, sizeof(others), &others);
+        cop_restore_beside_open(r);
+        int waited = cop_wait_task(pid, ret_status);
+        if (prctl(PR_GET_DUMPABLE) != dumpable) /* by the helper's change of user, in memory that is shared */
+                prctl(PR_SET_DUMPABLE, dumpable);
+        return waited < 0 ? cop_error_errno(err, -waited, "starting a thaw") : 0;
+}
+
 static int start_helper(struct thaw *t, struct cop_error *err)
 {
-        pid_t helper = fork();
+        int status = 0, r = run_helper(&t->restore, &status, err);
         char path[64];
-        int status;
 
-        if (helper == 0) {
-                struct cop_error e = COP_ERROR_NULL;
-                cop_restore_start(&t->restore, &e);
-                _exit(1);
-        }
-        if (helper < 0 || waitpid(helper, &status, __WALL) < 0)
-                return cop_error_errno(err, errno, "starting a thaw");
+        if (r < 0)
+                return r;
         /* A hypervisor has to answer for the CPU, 6 us for each of eight questions: while the tree is made. */
-        int r = t->restore.request->image ? 0 : cop_image_check_host(t->image->header, err);
+        r = t->restore.request->image ? 0 : cop_image_check_host(t->image->header, err);
         if (r == 0)
                 r = check_failed(t, err);
         if (r < 0)
@@ -207,12 +260,10 @@ static int take_fd(pid_t tid, int fd)
         return pidfd < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, pidfd, fd, 0);
 }
 
-/* Waits until the word is another; by looking at it again and again, for LOOK at most, where that is sooner than a sleeping processor
- * would wake up. */
-static void await_change(const uint32_t *word, uint32_t seen, bool look)
+void cop_await_change(const uint32_t *word, uint32_t seen, bool look)
 {
         struct timespec ts = {.tv_nsec = 20000000};
-        usec_t end = look ? cop_now(CLOCK_MONOTONIC) + LOOK : 0;
+        usec_t end = look ? cop_usec_add(cop_now(CLOCK_MONOTONIC), COP_LOOK) : 0;
 
         while (look && __atomic_load_n(word, __ATOMIC_SEQ_CST) == seen && cop_now(CLOCK_MONOTONIC) < end)
                 sched_yield(); /* others may have better things to do */
@@ -220,40 +271,25 @@ static void await_change(const uint32_t *word, uint32_t seen, bool look)
                 syscall(SYS_futex, word, FUTEX_WAIT, seen, &ts, NULL, 0);
 }
 
-/* The process's table goes on meanwhile, up to where it closes its own. */
-static int take_watch(struct thaw *t, uint32_t index, struct cop_error *err)
-{
-        struct cop_restore_place *place = &t->restore.shared->place[index];
-        pid_t tid = cop_pid_outside(t->pidns_fd, IMG_RECORD(t->image, IMG_PROCS, img_proc, index)->pid);
-        int64_t fd = -1;
-        struct iovec local = {&fd, sizeof(fd)}, from = {(void *)place->watch_result, sizeof(fd)},
-                     to = {(void *)place->watch_close, sizeof(fd)};
-
-        if (process_vm_readv(tid, &local, 1, &from, 1, 0) != sizeof(fd) || fd < 0)
-                return cop_error_errno(err, errno, "finding the memory watch");
-        int mine = take_fd(tid, (int)fd);
-        if (mine < 0)
-                return cop_error_errno(err, errno, "taking the memory watch");
-        int r = cop_watch_add(t->watch, mine, err);
-        if (r == 0 && process_vm_writev(tid, &local, 1, &to, 1, 0) != sizeof(fd))
-                r = cop_error_errno(err, errno, "handing the memory watch over");
-        __atomic_store_n(&place->watch, COP_WATCH_TAKEN, __ATOMIC_SEQ_CST);
-        syscall(SYS_futex, &place->watch, FUTEX_WAKE, INT32_MAX, NULL);
-        return r;
-}
-
+/* Those that have come. */
 static int take_watches(struct thaw *t, struct cop_error *err)
 {
-        int r = 0;
+        struct cop_passed p;
+        int r;
 
-        for (uint32_t i = 0; i < t->image->count[IMG_PROCS] && r == 0; i++) {
-                uint32_t step = __atomic_load_n(&t->restore.shared->place[i].watch, __ATOMIC_SEQ_CST);
-                if (step != COP_WATCH_NONE && !t->watch)
+        while ((r = cop_pass_receive(t->restore.pass_fd[COP_PASS_ENGINE], &p)) == 0) {
+                if (!t->watch)
                         r = cop_watch_new(t->image, &t->watch, err);
-                if (step == COP_WATCH_MADE && r == 0)
-                        r = take_watch(t, i, err);
+                for (size_t i = 0; i < p.count; i++) {
+                        if (r < 0)
+                                close(p.fd[i]);
+                        else if ((r = cop_watch_add(t->watch, p.fd[i], err)) == 0)
+                                t->watched++;
+                }
+                if (r < 0)
+                        return r;
         }
-        return r;
+        return r == -EAGAIN ? 0 : cop_error_errno(err, -r, "taking the memory watch");
 }
 
 static int wait_parked(struct thaw *t, usec_t timeout, struct cop_error *err)
@@ -267,7 +303,7 @@ static int wait_parked(struct thaw *t, usec_t timeout, struct cop_error *err)
 
         while (COP_PARKED(seen) < want) {
                 siginfo_t info = {0};
-                await_change(word, seen, look);
+                cop_await_change(word, seen, look);
                 uint32_t now = __atomic_load_n(word, __ATOMIC_SEQ_CST);
                 /* From the first news on little is left of some table, as long as there is always more. */
                 look = may_look && now != seen && (look || COP_NEWS(now) != COP_NEWS(seen));
@@ -298,7 +334,13 @@ static int wait_parked(struct thaw *t, usec_t timeout, struct cop_error *err)
                                              "the tree was not rebuilt in time (%u of %u threads)", COP_PARKED(seen),
                                              want);
         }
-        return check_failed(t, err); /* of a task that does not park */
+        int r = check_failed(t, err); /* of a task that does not park */
+        if (r == 0)
+                r = take_watches(t, err);
+        return r == 0 && t->watched != t->restore.shared->watched
+                       ? cop_error_set(err, EIO, COP_ERR_internal, "%u of %u memory watches have come", t->watched,
+                                       t->restore.shared->watched)
+                       : r;
 }
 
 /* ---- registers ---- */
@@ -415,8 +457,27 @@ static int seal_late(struct thaw *t, struct cop_error *err)
         return 0;
 }
 
+/* Each stop and each going on wakes a thread up, and then us: on one processor that is a switch, on another it takes some 40 us in a
+ * virtual machine.  Many would be in our way when they are let go. */
+static void keep_near(struct thaw *t)
+{
+        cpu_set_t ours;
+        unsigned cpu;
+
+        if (t->thread_count > NEAR_MAX || syscall(SYS_getcpu, &cpu, NULL, NULL) < 0)
+                return;
+        CPU_ZERO(&ours);
+        CPU_SET(cpu, &ours);
+        for (size_t i = 0; i < t->thread_count; i++) {
+                struct thaw_thread *th = &t->threads[i];
+                th->near = sched_getaffinity(th->tid, sizeof(th->cpus), &th->cpus) == 0 &&
+                           sched_setaffinity(th->tid, sizeof(ours), &ours) == 0;
+        }
+}
+
 static int seize_all(struct thaw *t, struct cop_error *err)
 {
+        keep_near(t);
         for (size_t i = 0; i < t->thread_count; i++) {
                 struct thaw_thread *th = &t->threads[i];
                 if (ptrace(PTRACE_SEIZE, th->tid, 0, 0) < 0 || ptrace(PTRACE_INTERRUPT, th->tid, 0, 0) < 0)
@@ -685,6 +746,8 @@ static int give_registers(struct thaw *t, struct cop_error *err)
 static void let_go(struct thaw *t)
 {
         for (size_t i = t->thread_count; i-- > 0;) {
+                if (t->threads[i].near)
+                        (void)sched_setaffinity(t->threads[i].tid, sizeof(t->threads[i].cpus), &t->threads[i].cpus);
                 cop_let_go(t->threads[i].tid);
                 t->threads[i].seized = false;
         }
@@ -712,6 +775,8 @@ static void thaw_done(struct thaw *t)
         if (t->restore.shared)
                 munmap(t->restore.shared, t->restore.shared_size);
         cop_close(t->restore.shared_fd);
+        cop_close(t->restore.pass_fd[COP_PASS_ENGINE]);
+        cop_close(t->restore.pass_fd[COP_PASS_TREE]);
         cop_watch_free(t->watch);
         cop_close(t->pidfd);
         cop_close(t->pidns_fd);
@@ -745,7 +810,7 @@ int cop_thaw(const struct cop_thaw_request *request, struct cop_thaw_result *ret
                 res.stage[n] = now - last;             \
                 last = now;                            \
         } while (0)
-        t.restore.shared_fd = -EBADF;
+        t.restore.shared_fd = t.restore.pass_fd[COP_PASS_ENGINE] = t.restore.pass_fd[COP_PASS_TREE] = -EBADF;
         t.image = request->image;
         r = t.image ? 0 : cop_image_open(request->image_dir_fd, false, &t.image, err);
         if (r < 0)

@@ -33,7 +33,10 @@ cop_tramp_start:
         mov OP_ARG+24(%r12), %r10
         mov OP_ARG+32(%r12), %r8
         mov OP_ARG+40(%r12), %r9
-        syscall
+        test $0x100, %ebx
+        jz 21f
+        mov (%rdi), %rdi
+21:     syscall
         test $0x20, %ebx
         jz 3f
         cmp $-4, %rax

@@ -20,9 +20,10 @@
 #define COP_OP_STOP 0x8U   /* int3; when resumed, goes on with the next */
 #define COP_OP_PARK \
         0x10U /* count oneself in, in the futex at arg[0] too unless that is 0; wake the engine, wait for ever */
-#define COP_OP_RETRY 0x20U /* EINTR and EAGAIN: again */
-#define COP_OP_AWAIT 0x40U /* wait until the futex at arg[0], 32 bits, is at least arg[1] */
-#define COP_OP_TOUCH 0x80U /* write to arg[1] pages, more than 0, from arg[0] on, changing nothing */
+#define COP_OP_RETRY 0x20U  /* EINTR and EAGAIN: again */
+#define COP_OP_AWAIT 0x40U  /* wait until the futex at arg[0], 32 bits, is at least arg[1] */
+#define COP_OP_FIRST 0x100U /* arg[0] is the address of the first argument */
+#define COP_OP_TOUCH 0x80U  /* write to arg[1] pages, more than 0, from arg[0] on, changing nothing */
 
 struct cop_op {
         uint32_t nr;

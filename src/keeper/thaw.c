@@ -198,7 +198,7 @@ static int thaw_tree(struct cop_keep *k, struct parts *p, bool ahead, struct cop
                                        .ipc_fd = ns.ipc_fd,
                                        .uts_fd = ns.uts_fd,
                                        .cgroup_fd = -EBADF},
-                        .root_fd = -EBADF,
+                        .root_fd = cop_sandbox_root(k->sandbox),
                         .cgroup_fd = -EBADF,
                         .externals = p->externals.list,
                         .external_count = p->externals.count,

@@ -10,6 +10,7 @@
 
 #include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/rights.h"
 #include "sandbox/sysmount.h"
 
 int cop_mount_clone(const char *path, uint64_t flags, struct cop_error *err)
@@ -145,18 +146,11 @@ void cop_layers_done(struct cop_layers *layers)
 
 static int send_fds(int socket_fd, char byte, const int *fds, size_t n, struct cop_error *err)
 {
-        _Alignas(struct cmsghdr) char control[CMSG_SPACE(SEND_MOST * sizeof(int))] = {0};
+        _Alignas(struct cmsghdr) char control[COP_RIGHTS_SPACE(SEND_MOST)] = {0};
         struct iovec iov = {.iov_base = &byte, .iov_len = 1};
-        struct msghdr m = {.msg_iov = &iov,
-                           .msg_iovlen = 1,
-                           .msg_control = control,
-                           .msg_controllen = CMSG_SPACE(n * sizeof(int))};
-        struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+        struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control};
 
-        c->cmsg_level = SOL_SOCKET;
-        c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN(n * sizeof(int));
-        memcpy(CMSG_DATA(c), fds, n * sizeof(int));
+        cop_rights_put(&m, fds, n);
         return sendmsg(socket_fd, &m, MSG_NOSIGNAL) == 1
                        ? 0
                        : cop_error_errno(err, errno, "handing the layers to the first process of the sandbox");
@@ -175,7 +169,7 @@ int cop_layers_send(const struct cop_layers *layers, int socket_fd, struct cop_e
 /* The number of descriptors, all owned by the caller. */
 static int receive_fds(int socket_fd, char *ret_byte, int fds[static SEND_MOST], struct cop_error *err)
 {
-        _Alignas(struct cmsghdr) char control[CMSG_SPACE(SEND_MOST * sizeof(int))];
+        _Alignas(struct cmsghdr) char control[COP_RIGHTS_SPACE(SEND_MOST)];
         struct iovec iov = {.iov_base = ret_byte, .iov_len = 1};
         struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
         ssize_t got;
@@ -185,10 +179,10 @@ static int receive_fds(int socket_fd, char *ret_byte, int fds[static SEND_MOST],
         while (got < 0 && errno == EINTR);
         if (got <= 0)
                 return cop_error_errno(err, got < 0 ? errno : EPIPE, "waiting for the layers");
-        struct cmsghdr *c = CMSG_FIRSTHDR(&m);
-        if (!c || c->cmsg_type != SCM_RIGHTS || m.msg_flags & MSG_CTRUNC) /* it ends, and with it what has come */
+        const struct cmsghdr *c = cop_rights_find(&m);
+        if (!c || m.msg_flags & MSG_CTRUNC) /* it ends, and with it what has come */
                 return cop_error_errno(err, EMFILE, "taking over the layers");
-        size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        size_t n = cop_rights_count(c);
         memcpy(fds, CMSG_DATA(c), n * sizeof(int));
         return (int)n;
 }

@@ -369,6 +369,11 @@ int cop_sandbox_control_fd(const struct cop_sandbox *sb)
         return sb->control_fd;
 }
 
+int cop_sandbox_root(const struct cop_sandbox *sb)
+{
+        return sb->root_fd;
+}
+
 int cop_sandbox_namespaces(const struct cop_sandbox *sb, struct cop_sandbox_namespaces *ret, struct cop_error *err)
 {
         *ret = (struct cop_sandbox_namespaces){-EBADF, -EBADF, -EBADF, -EBADF, -EBADF};

@@ -55,6 +55,7 @@ struct cop_sandbox_namespaces {
         int user_fd, mount_fd, net_fd, ipc_fd, uts_fd;
 };
 int cop_sandbox_namespaces(const struct cop_sandbox *sb, struct cop_sandbox_namespaces *ret, struct cop_error *err);
+int cop_sandbox_root(const struct cop_sandbox *sb); /* the root folder inside, O_PATH; borrowed */
 /* The tree's first process, a child of the caller, takes the waiting one's place, which is killed: its pid is returned, to be reaped by
  * the caller, who need not wait for that.  Takes over pidfd and control_fd (the keeper's end of init's control socket). */
 pid_t cop_sandbox_set_init(struct cop_sandbox *sb, pid_t pid, int pidfd, int control_fd);
