@@ -64,7 +64,7 @@ static int dump_rights(struct cop_dump *d, struct msghdr *m, struct img_packet *
                        struct cop_error *err)
 {
         const struct cmsghdr *c = cop_rights_find(m);
-        size_t n = cop_rights_count(c);
+        size_t n = c ? cop_rights_count(c) : 0;
         const int *list = c ? (const int *)(const void *)CMSG_DATA(c) : NULL;
         uint32_t files[COP_RIGHTS_MAX];
         int r = 0;
